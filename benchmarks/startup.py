@@ -130,7 +130,7 @@ def _until_datagram(tree: Checkout, repeats: int) -> Startup:
     with TemporaryDirectory(prefix="startup-") as folder, _core_group() as (listener, port):
         file, data = Path(folder) / "network.toml", Path(folder) / "data"
         _run(tree, [*LEVELCAST, "init", str(file)])  # the old spelling, which the code to compare with also knows
-        text = re.sub(r"port = 30001\b", f"port = {port}", file.read_text(encoding="utf-8"))
+        text = re.sub(r"(\[core\]\n.*\n)port = \d+", rf"\g<1>port = {port}", file.read_text(encoding="utf-8"))
         file.write_text(text, encoding="utf-8")
         _join(listener, tomllib.loads(text)["core"]["address"])
         arguments = [*LEVELCAST, "node", "--network", str(file), "--name", NODE, "--data", str(data)]

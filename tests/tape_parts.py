@@ -128,7 +128,7 @@ class FileJournal(JournalImage):
     """Stands where the simulator has an image; keeps nothing in memory."""
 
     def __init__(self, store: ReceiverStore) -> None:
-        super().__init__(store.journal.life)
+        super().__init__(store.journal.identity.life)
         self._store = store
 
     def apply(self, entry: JournalEntry) -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from levelcast import __version__
 from levelcast.cli import main
 from levelcast.cli.network_file import init_timing
-from levelcast.network import five_cities, parse_network
+from levelcast.network import FiveCities, five_cities, load_network, parse_network
 from levelcast.timing.rules import liveness_bound_ns
 from levelcast.units import show_ns
 
@@ -41,7 +41,8 @@ def test_init_writes_a_file_that_timing_explains(here: Path) -> None:
     result = runner.invoke(main.app, ["init"])
     assert result.exit_code == 0
     assert "levelcast timing --network network.toml" in result.output
-    assert (here / "network.toml").read_text(encoding="utf-8") == five_cities()
+    network = load_network(here / "network.toml")
+    assert (here / "network.toml").read_text(encoding="utf-8") == five_cities(FiveCities.identified(network.id))
     assert [path.name for path in here.iterdir()] == ["network.toml"]
     result = runner.invoke(main.app, ["timing"])
     assert result.exit_code == 0
@@ -63,13 +64,15 @@ def test_init_refuses_to_overwrite_unless_told_to(
     assert capsys.readouterr().err == "levelcast: mine.toml: already exists; use --force to replace it\n"
     assert path.read_text() == "precious"
     assert run(monkeypatch, "init", "-o", "mine.toml", "--force") == 0
-    assert path.read_text(encoding="utf-8") == five_cities()
+    first = load_network(path).id
+    assert run(monkeypatch, "init", "-o", "mine.toml", "--force") == 0
+    assert load_network(path).id != first, "each file describes another network"
 
 
 def test_init_does_not_overwrite_a_file_that_appears_meanwhile(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def appear() -> str:
+    def appear(_: FiveCities) -> str:
         Path("network.toml").write_text("somebody else's")
         return five_cities()
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from levelcast.network import (
     Carriage,
+    FiveCities,
     NetworkError,
     Problem,
     ReceiverNode,
@@ -27,6 +28,7 @@ from levelcast.network import (
 from levelcast.network.stripe_config import ring_config
 from levelcast.network.toml_lines import KeyPath, LineNumbers
 from levelcast.network.warnings import warnings
+from levelcast.wire.header import domain_of
 
 MS = 1_000_000
 
@@ -638,3 +640,35 @@ def test_what_is_kept_for_customers_is_a_size() -> None:
     assert parse_network(five_cities().replace("[edge]", '[edge]\nstore = "2GB"')).edge.store_bytes == 2_000_000_000
     with pytest.raises(NetworkError, match="the minimum is 1MB"):
         parse_network(five_cities().replace("[edge]", '[edge]\nstore = "5kB"'))
+
+
+def test_the_identifier_is_that_of_the_file_or_a_hash_of_name_and_members() -> None:
+    given = SMALL.replace("[network]\n", '[network]\nid = "00c0ffee00c0ffee"\n', 1)
+    assert parse_network(given).id == 0x00C0FFEE00C0FFEE
+    derived = parse_network(SMALL)
+    floor = '[[floor]]\nname = "XASX"\npublisher = 9\nsite = "tokyo"\n'
+    assert derived.id == parse_network(SMALL + floor).id, "a floor changes nothing"
+    assert derived.id != parse_network(SMALL.replace("id = 11", "id = 12")).id
+    assert ring_config(derived).domain == domain_of(derived.id, 0)
+
+
+@pytest.mark.parametrize("bad", ['"12"', "12", '"00C0FFEE00C0FFEE"', '"0x00c0ffee00c0ff"'])
+def test_an_identifier_has_16_digits(bad: str) -> None:
+    with pytest.raises(NetworkError, match=r"id = .*: it must be a string of 16 hexadecimal digits"):
+        parse_network(SMALL.replace("[network]\n", f"[network]\nid = {bad}\n", 1))
+
+
+def test_groups_and_ports_follow_from_the_identifier() -> None:
+    ids = [1, 2**64 - 1, 0x1234567]
+    networks = [parse_network(five_cities(FiveCities.identified(each))) for each in ids]
+    assert [network.id for network in networks] == ids
+    places = [(network.core.address, network.core.port, network.edge.groups[0].address) for network in networks]
+    assert len({place[0] for place in places}) == 3
+    assert five_cities(FiveCities.identified(5)) == five_cities(FiveCities.identified(5))
+    for network in networks:
+        ports = [network.core.port, network.core.port + 1, *(group.port for group in network.edge.groups)]
+        assert network.status is not None
+        ports += range(network.status.port, network.status.port + len(network.node_names))
+        assert len(set(ports)) == len(ports)
+        assert min(ports) >= 10_000
+        assert max(ports) < 32_768

@@ -18,6 +18,7 @@ from levelcast.node.options import NodeOptions
 from levelcast.node.roles.releasing import ring_as_json
 from levelcast.ring.member import Member
 from levelcast.storage.journal.file import JournalFile
+from levelcast.wire.header import domain_of
 from tests.ring_parts import START, Seat, make_config, make_ring, seat_in_ring
 
 
@@ -76,7 +77,7 @@ def test_a_cluster_runs_every_stripe(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert set(commands) == {"main/tokyo-2", "slow/tokyo-2"}
     assert commands["slow/tokyo-2"][-2:] == ["--stripe", "slow"]
     opened = [JournalFile.open(tmp_path / name / "journal")[0] for name in commands]
-    assert {journal.stripe for journal in opened} == {0, 1}
+    assert {journal.identity.domain for journal in opened} == {domain_of(network.id, stripe) for stripe in (0, 1)}
     for journal in opened:
         journal.close()
     assert len(cluster.releasing) == 2 * 6

@@ -58,7 +58,7 @@ def test_every_role_starts_on_an_empty_journal_and_again_on_its_own(
 ) -> None:
     place = place_of(NETWORK, name)
     directory = tmp_path / name
-    initialise_disk(tmp_path, name)
+    initialise_disk(tmp_path, name, CONFIG.domain)
     for _ in range(2):
         role = ROLES[place.role.name](NodeSetup(NETWORK, place, CONFIG, directory, NOW))
         role.store.close()
@@ -78,7 +78,7 @@ TREE = parse_network(
 def test_with_secondaries_there_are_two_more_machines(name: str, machine: type, tmp_path: Path) -> None:
     place = place_of(TREE, name)
     assert place.role.releases is (machine is Secondary)
-    initialise_disk(tmp_path, place.part, stripe=1)
+    initialise_disk(tmp_path, place.part, ring_config(TREE, "slow").domain)
     for _ in range(2):
         role = ROLES[place.role.name](NodeSetup(TREE, place, ring_config(TREE, "slow"), tmp_path / place.part, NOW))
         role.store.close()
@@ -103,7 +103,7 @@ def test_a_secondary_of_the_second_stripe_tells_who_and_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("levelcast.node.node.calm_garbage_collection", lambda: None)
-    initialise_disk(tmp_path, "slow/tokyo-2", stripe=1)
+    initialise_disk(tmp_path, "slow/tokyo-2", ring_config(TREE, "slow").domain)
     options = NodeOptions(realtime="off", status_port=0)
     node = Node(TREE, "tokyo-2", tmp_path, time.time_ns(), options, stripe="slow")
     try:
@@ -113,7 +113,7 @@ def test_a_secondary_of_the_second_stripe_tells_who_and_where_it_is(
         assert (told["role"], told["state"], told["home"], told["primary"]) == ("secondary", "ALONE", "tokyo-1", None)
         assert told["datagrams_out"] == 1  # it asks for a group
     finally:
-        node.driver.close()
+        node.close()
 
 
 def test_no_node_makes_a_journal_by_itself(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_clock_that_is_set_silences_a_receiver_and_is_reported(
 ) -> None:
     monkeypatch.setattr("levelcast.runtime.driver.SystemClock", SetClock)
     monkeypatch.setattr("levelcast.node.node.calm_garbage_collection", lambda: None)
-    initialise_disk(tmp_path, "tokyo-1")
+    initialise_disk(tmp_path, "tokyo-1", CONFIG.domain)
     reports: list[Event] = []
     options = NodeOptions(realtime="off", status_port=0)
     node = Node(NETWORK, "tokyo-1", tmp_path, time.time_ns(), options, reports.append)
@@ -155,14 +155,14 @@ def test_a_clock_that_is_set_silences_a_receiver_and_is_reported(
         assert [each.KIND for each in reports if each.KIND.startswith("clock")] == ["clock-wrong", "clock-back"]
         assert node.status()["reports"]["clock-wrong"] == 1
     finally:
-        node.driver.close()
+        node.close()
 
 
 def test_a_floor_whose_time_is_over_stays_until_all_it_sent_is_witnessed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("levelcast.node.node.calm_garbage_collection", lambda: None)
-    initialise_disk(tmp_path, "XTKS")
+    initialise_disk(tmp_path, "XTKS", CONFIG.domain)
     now = time.time_ns()
     node = Node(NETWORK, "XTKS", tmp_path, now, NodeOptions(run_ns=1, status_port=0))
     try:
@@ -172,7 +172,7 @@ def test_a_floor_whose_time_is_over_stays_until_all_it_sent_is_witnessed(
         machine.submit(bytes(64), 1, now)
         assert not node._is_over(now + 2)
     finally:
-        node.driver.close()
+        node.close()
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
@@ -241,7 +241,7 @@ def test_sigusr1_ends_the_sessions_of_a_receiver_and_nothing_else(
 ) -> None:
     monkeypatch.setattr("levelcast.node.node.calm_garbage_collection", lambda: None)
     network, name = some_network(), "a-1"
-    initialise_disk(tmp_path, name)
+    initialise_disk(tmp_path, name, ring_config(network).domain)
     now = time.time_ns()
     node = Node(network, name, tmp_path, now, NodeOptions(realtime="off", run_ns=300_000_000))
     assert isinstance(node.role, ReleasingRole)

@@ -36,7 +36,7 @@ class Group:
     def wait(self, timeout_s: float, others: object = (), *, packets: bool = True) -> tuple[bool, list[int]]:
         return bool(self._inbox), []
 
-    def drain(self, stripe: int | None = None) -> list[Arrival]:
+    def drain(self, domain: int | None = None) -> list[Arrival]:
         inbox, self._inbox = self._inbox, []
         return inbox
 
@@ -45,11 +45,11 @@ class Group:
 
     def send(self, to: int, datagrams: list[bytes]) -> None:
         for datagram in datagrams:
-            message = decode(datagram)[1]
+            domain, message = decode(datagram)
             assert isinstance(message, Data)
             self.sent.append(message)
             if self.answers:
-                self._inbox.append((encode(self.answers.pop(0), 0), ("127.0.0.1", 4000)))
+                self._inbox.append((encode(self.answers.pop(0), domain), ("127.0.0.1", 4000)))
 
     def close(self) -> None:
         pass

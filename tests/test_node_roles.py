@@ -14,6 +14,7 @@ from levelcast.network import Network, five_cities, parse_network
 from levelcast.network.placement import places
 from levelcast.network.roles import ROLE_NAMED
 from levelcast.network.roles import ROLES as KINDS
+from levelcast.network.stripe_config import ring_config
 from levelcast.node.node import Node
 from levelcast.node.options import NodeOptions
 from levelcast.node.roles import ROLES
@@ -24,7 +25,7 @@ TREE = five_cities() + '[[secondary]]\nname = "tokyo-2"\nsite = "tokyo"\n'
 NAMES = {"receiver": "tokyo-1", "secondary": "tokyo-2", "reformation": "reform-london", "floor": "XLON"}
 
 LINE = {
-    *("name", "id", "role", "stripe", "part", "site", "clock_trusted", "datagrams_in", "datagrams_out"),
+    *("name", "id", "role", "stripe", "part", "site", "network", "clock_trusted", "datagrams_in", "datagrams_out"),
     *("unknown_peer", "send_refused", "malformed", "namesakes", "reports", "lost_on_purpose"),
 }
 PAGE = LINE | {
@@ -39,7 +40,7 @@ RECEIVER_LINE = {
 SECONDARY_LINE = RECEIVER_LINE | {"home", "primary", "suspect"}
 RECEIVER_PAGE = {
     *("life", "generation_number", "slot", "witnessed", "gaps", "late_share", "lateness", "membership"),
-    *("sources", "tape_bytes", "tape_segments"),
+    *("sources", "unlisted_sources", "tape_bytes", "tape_segments"),
 }
 SERVER_LINE = {"phase", "rings_formed", "groups", "groups_formed", "group_phase"}
 FLOOR_LINE = {"packets_witnessed", "packets_unwitnessed", "published", "waiting"}
@@ -59,13 +60,13 @@ def free_port() -> int:
 
 
 def keys_of(network: Network, name: str, data: Path) -> tuple[set[str], set[str]]:
-    initialise_disk(data, name)
+    initialise_disk(data, name, ring_config(network).domain)
     node = Node(network, name, data, NOW, NodeOptions(realtime="off", status_port=free_port()))
     try:
         assert node._page is not None
         return set(node.status()), set(node._page.status(NOW))
     finally:
-        node.driver.close()
+        node.close()
 
 
 @pytest.mark.parametrize("role", list(NAMES))

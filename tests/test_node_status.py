@@ -14,6 +14,7 @@ import pytest
 
 from levelcast import __version__
 from levelcast.network import Network, parse_network
+from levelcast.network.stripe_config import ring_config
 from levelcast.node.node import Node
 from levelcast.node.options import NodeOptions
 from levelcast.node.status import BOUNDS_S, KEPT, EventLog, Lateness, StatusService
@@ -47,7 +48,7 @@ def start(network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("levelcast.node.node.calm_garbage_collection", lambda: None)
 
     def make(name: str) -> Node:
-        initialise_disk(tmp_path, name)
+        initialise_disk(tmp_path, name, ring_config(network).domain)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -56,7 +57,7 @@ def start(network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     yield make
     for node in nodes:
-        node.driver.close()
+        node.close()
 
 
 def page_of(node: Node) -> StatusService:

@@ -89,3 +89,9 @@ def test_more_sources_than_a_token_can_name_have_their_turn_in_the_next_one() ->
         runs, after = runs_for(slot, slot - 1, {}, held), runs_for(slot + 1, slot, {}, held)
         assert len(runs) == len(after) == MAX_RUNS
         assert {run.source for run in (*runs, *after)} == set(sources)
+
+
+def test_only_sources_of_the_network_file_are_acknowledged() -> None:
+    held = holding({(201, 1): {1, 2}, (299, 1): {1}})
+    assert runs_for(1, 0, {}, held, {201}) == (Run(201, 1, 1, 2),)
+    assert runs_for(1, 0, {}, held, None) == (Run(201, 1, 1, 2), Run(299, 1, 1, 1))

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from levelcast.protocol.effects import Effect
-from levelcast.protocol.events import Diverged, FaultReported, RefuseReason, Rejected, RejectReason, RingRefused
+from levelcast.protocol.events import (
+    Diverged,
+    FaultReported,
+    RefuseReason,
+    Rejected,
+    RejectReason,
+    RingRefused,
+    UnlistedSource,
+)
 from levelcast.ring.member import Member
 from levelcast.sim.engine.world import START_NS
 from levelcast.sim.scenarios.ring import RingHistory
 from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import CatchUp, CatchUpSlot, Fault, FaultReason, Run, Token
-from tests.ring_parts import MS, PIPELINED, START, Seat, kept, make_data, make_ring, make_token, seat_in_ring, sent
+from tests.ring_parts import (
+    MS,
+    PIPELINED,
+    START,
+    Seat,
+    kept,
+    make_config,
+    make_data,
+    make_ring,
+    make_token,
+    seat_in_ring,
+    sent,
+)
 
 RING = make_ring(5)
 
@@ -137,3 +158,15 @@ def test_histories_with_forged_tokens_keep_every_promise() -> None:
         rejected += history.world.report_counts[Rejected.KIND]
     assert forged > 10
     assert rejected > 10
+
+
+def test_a_source_that_the_network_file_lacks_is_ordered_and_reported_once() -> None:
+    seat = seat_in_ring(replace(make_config(), sources=frozenset({201})), ring=RING)
+    own = sent(seat.step(make_data(299, 1), at=at_slot(1)), Token)
+    assert [token.runs for token in own] == [()]
+    seat.step(make_data(299, 2), at=at_slot(1) + MS)
+    effects = seat.step(make_token(RING, 2, runs=[Run(299, 1, 1, 1)]), at=at_slot(2))
+    effects += seat.step(make_token(RING, 3, runs=[Run(299, 1, 2, 2)]), at=at_slot(3))
+    assert seat.receiver.have == 3
+    assert events(effects, UnlistedSource) == [UnlistedSource(2, 299, 2)]
+    assert seat.receiver.listener_status(at_slot(3)).unlisted == (299,)

@@ -31,12 +31,14 @@ from levelcast.storage.node_store import NodeStore
 from levelcast.storage.tape.stamps import packet_fault
 from levelcast.wire.codec import encode, seal_message
 from levelcast.wire.messages import (
+    Echo,
     FaultReason,
     Group,
     GroupInvite,
     Invite,
     Message,
     Packet,
+    Probe,
     Promised,
     Repair,
     Request,
@@ -94,7 +96,7 @@ class Stage(NodeStore):
         self.now += self.oversleeps_ns
         return bool(self.inbox), [each for each in others if each in self.readable]
 
-    def drain(self, stripe: int | None = None) -> list[Arrival]:
+    def drain(self, domain: int | None = None) -> list[Arrival]:
         inbox, self.inbox = self.inbox, []
         return inbox
 
@@ -289,6 +291,11 @@ def test_a_process_with_the_same_name_is_noticed_and_not_believed(stage: Stage) 
     assert machine.batches == [[]]
     assert running.counters.namesakes == 1
     assert stage.diary == []
+    stage.inbox = [(encode(Probe(ME, 7, 5), 0), FROM_PEER)]
+    running.turn()
+    assert running.counters.namesakes == 2
+    echo = encode(Echo(ME, ME, 7, 5, stage.now), 0)
+    assert stage.diary == [("learn", ME, FROM_PEER), ("send", ME, echo)], "a process that starts under this id is told"
 
 
 def test_it_sleeps_until_the_first_of_all_deadlines(stage: Stage) -> None:

@@ -14,19 +14,20 @@ from levelcast.protocol.effects import Promise
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.disk import MARKER, declare_lost, initialise_disk, is_empty, known_life, lives, require_journal
 from levelcast.storage.journal.file import JournalFile, initialise, life_of
+from levelcast.wire.header import domain_of
 
 
 def test_a_first_start_is_life_1_and_happens_once(tmp_path: Path) -> None:
     assert initialise_disk(tmp_path, "tokyo-1")
     assert not initialise_disk(tmp_path, "tokyo-1")
-    require_journal(tmp_path, "tokyo-1")
+    require_journal(tmp_path, "tokyo-1", 0)
     assert life_of(tmp_path / "tokyo-1" / "journal") == 1
     assert lives(tmp_path) == {"tokyo-1": 1}
 
 
 def test_without_a_journal_both_commands_are_named(tmp_path: Path) -> None:
     with pytest.raises(NetError, match=r"journal not found.*`levelcast disk init`.*`levelcast disk lost`"):
-        require_journal(tmp_path, "tokyo-1")
+        require_journal(tmp_path, "tokyo-1", 0)
     assert not (tmp_path / "tokyo-1").exists()
 
 
@@ -34,7 +35,7 @@ def test_a_directory_that_vanishes_is_noticed(tmp_path: Path) -> None:
     initialise_disk(tmp_path, "tokyo-1")
     shutil.rmtree(tmp_path / "tokyo-1")
     with pytest.raises(NetError, match=r"is missing.*levelcast disk lost --name tokyo-1"):
-        require_journal(tmp_path, "tokyo-1")
+        require_journal(tmp_path, "tokyo-1", 0)
     with pytest.raises(NetError, match=r"is missing.*not a first start"):
         initialise_disk(tmp_path, "tokyo-1")
     assert not (tmp_path / "tokyo-1").exists()
@@ -57,7 +58,7 @@ def test_a_first_start_that_was_cut_short_is_still_one(tmp_path: Path) -> None:
 
 def test_a_journal_older_than_the_marker_is_taken_over(tmp_path: Path) -> None:
     initialise(tmp_path / "tokyo-1" / "journal", 3)
-    require_journal(tmp_path, "tokyo-1")
+    require_journal(tmp_path, "tokyo-1", 0)
     assert lives(tmp_path) == {"tokyo-1": 3}
 
 
@@ -74,7 +75,7 @@ def test_a_lost_disk_gets_a_higher_life_and_the_rest_is_put_aside(tmp_path: Path
     assert declare_lost(tmp_path, "tokyo-1", 5) == tmp_path / "tokyo-1.lost-2"
     assert life_of(tmp_path / "tokyo-1" / "journal") == 5
     assert known_life(tmp_path, "tokyo-1") == 5
-    require_journal(tmp_path, "tokyo-1")
+    require_journal(tmp_path, "tokyo-1", 0)
     shutil.rmtree(tmp_path / "tokyo-1")
     assert declare_lost(tmp_path, "tokyo-1", 6) is None
     with pytest.raises(NetError, match="has had life 6 here; the new life must be higher, not 6"):
@@ -110,3 +111,14 @@ def test_a_damaged_marker_is_refused(content: str, tmp_path: Path) -> None:
 def test_the_marker_is_for_people_too(tmp_path: Path) -> None:
     initialise_disk(tmp_path, "b")
     assert json.loads((tmp_path / MARKER).read_text()) == {"lives": {"b": 1}}
+
+
+def test_a_journal_of_another_network_is_refused_with_the_line_to_add(tmp_path: Path) -> None:
+    initialise_disk(tmp_path, "tokyo-1", domain_of(0xABC, 0))
+    line = r'belongs to the network 0000000000000abc.*describes 0000000000000001.*write id = "0000000000000abc" below'
+    for refuse in (require_journal, initialise_disk):
+        with pytest.raises(NetError, match=line):
+            refuse(tmp_path, "tokyo-1", domain_of(1, 0))
+    with pytest.raises(NetError, match="belongs to stripe 0 of the network, not to stripe 2"):
+        require_journal(tmp_path, "tokyo-1", domain_of(0xABC, 2))
+    require_journal(tmp_path, "tokyo-1", domain_of(0xABC, 0))

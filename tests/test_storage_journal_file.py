@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -19,14 +20,16 @@ from levelcast.protocol.journal_image import JournalImage
 from levelcast.storage import append_file
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.journal import open_marker
-from levelcast.storage.journal.file import JournalFile, initialise
+from levelcast.storage.journal.entries import read_entries
+from levelcast.storage.journal.file import JournalFile, JournalIdentity, identity_of, initialise
 from levelcast.wire.codec import seal_message
+from levelcast.wire.header import domain_of
 from levelcast.wire.messages import Data, Mark, Run, Token
 from levelcast.wire.packets import join
 from tests.ring_parts import make_data, make_ring, make_token
 from tests.tape_parts import Killed, MortalOs, largest_file
 
-HEADER_BYTES = 28
+HEADER_BYTES = 36
 
 small = st.integers(0, 2**16 - 1)
 large = st.integers(1, 2**63 - 1)
@@ -224,7 +227,7 @@ def test_damage_before_a_later_write_is_refused(folder: Path) -> None:
     content = bytearray(path.read_bytes())
     content[HEADER_BYTES + 40] ^= 1
     path.write_bytes(content)
-    with pytest.raises(TapeError, match=r"damaged at byte 28, before entries that were written later"):
+    with pytest.raises(TapeError, match=r"damaged at byte 36, before entries that were written later"):
         JournalFile.open(folder)
     assert path.read_bytes() == content, "nothing may be cut off then"
 
@@ -437,7 +440,7 @@ def test_a_journal_has_one_writer(folder: Path) -> None:
     [
         (lambda content: b"GIF89a" + content[6:], "not a Levelcast journal"),
         (lambda content: content[:20], "not a Levelcast journal"),
-        (lambda content: content[:8] + b"\x04\x00" + content[10:], "version 4, but this Levelcast reads version 3"),
+        (lambda content: content[:8] + b"\x05\x00" + content[10:], "version 5, but this Levelcast reads version 4"),
         (lambda content: content[:8] + b"\x02\x00" + content[10:], "levelcast disk init --network FILE --all"),
         (lambda content: content[:12] + b"\x09" + content[13:], "its header is damaged"),
     ],
@@ -504,3 +507,24 @@ def test_a_disk_too_full_for_a_new_segment_goes_on_with_the_old_one(
     journal.close()
     assert len(read(folder)["packets"]) == 20
     assert len(list(folder.glob("*.journal"))) == 2
+
+
+def test_a_journal_of_version_3_is_read_as_one_without_a_network_identifier(folder: Path) -> None:
+    write(folder, SOME)
+    path = only_segment(folder)
+    content = path.read_bytes()
+    head = content[:8] + (3).to_bytes(2, "little") + content[10:24]
+    path.write_bytes(head + crc32(head).to_bytes(4, "little") + content[HEADER_BYTES:])
+    assert identity_of(folder) == JournalIdentity(0, 1)
+    assert read(folder) == image_of([entry for batch in SOME for entry in batch])
+
+
+def test_a_journal_keeps_its_network_and_reads_only_its_datagrams(tmp_path: Path) -> None:
+    domain = domain_of(7, 2)
+    initialise(tmp_path, 1, domain)
+    token = seal_message(make_token(make_ring(3), 1, runs=[])._replace(sealed=b""), domain)
+    write(tmp_path, [[Promise(1)], [token]])
+    assert identity_of(tmp_path) == JournalIdentity(domain, 1)
+    path = only_segment(tmp_path)
+    assert [found.entry for found in read_entries(path.read_bytes(), HEADER_BYTES, domain, 1)] == [Promise(1), token]
+    assert [found.entry for found in read_entries(path.read_bytes(), HEADER_BYTES, 2, 1)] == [Promise(1)]

@@ -61,7 +61,7 @@ class Wire:
     def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]:
         return bool(self.inbox), []
 
-    def drain(self, stripe: int | None = None) -> list[Arrival]:
+    def drain(self, domain: int | None = None) -> list[Arrival]:
         inbox, self.inbox = self.inbox, []
         return inbox
 

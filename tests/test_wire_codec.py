@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from levelcast.wire import codec, group_codec, parts, reformation_codec, token_codec
 from levelcast.wire.codec import decode, decode_batch, encode, seal_message
-from levelcast.wire.header import HEADER_SIZE, MAX_DATAGRAM, Malformed, Reason
+from levelcast.wire.header import HEADER_SIZE, MAX_DATAGRAM, Malformed, Reason, domain_in, domain_of, split_domain
 from levelcast.wire.messages import (
     CatchUp,
     CatchUpPackets,
@@ -332,7 +332,6 @@ def test_a_damaged_body_is_rejected_or_has_one_encoding(message: Message, data: 
         (21, "<B", 0, Reason.UNKNOWN_SEAL),
         (21, "<B", 32, Reason.UNKNOWN_SEAL),
         (22, "<H", 1, Reason.BAD_FIELD),
-        (24, "<Q", 1, Reason.WRONG_NETWORK),
     ],
 )
 def test_each_header_field_has_its_reason(at: int, layout: str, value: int, reason: Reason) -> None:
@@ -551,3 +550,33 @@ def test_a_lineage_that_does_not_rise_is_rejected(second: Era) -> None:
 if __name__ == "__main__":
     recorded = {type(message).__name__: encode(message, 1).hex() for message in EXAMPLES}
     GOLDEN.write_text(json.dumps(recorded, indent=0) + "\n", encoding="utf-8")
+
+
+FOREIGN = domain_of(5, 1)
+"""The same stripe of another network."""
+
+
+def test_a_datagram_of_another_network_is_rejected_as_such_and_never_forwarded() -> None:
+    datagrams = [encode(message, 1) for message in EXAMPLES]
+    others = [encode(each, FOREIGN) for each in (TOKEN._replace(sealed=b""), seal(PACKET, FOREIGN))]
+    messages, rejected = decode_batch([*datagrams, *others], 1)
+    assert messages == EXAMPLES
+    assert rejected == Counter({Reason.WRONG_NETWORK: 2})
+    assert [decode(each).domain for each in others] == [FOREIGN, FOREIGN]
+    for message in (seal(PACKET, FOREIGN), seal_message(TOKEN._replace(sealed=b""), FOREIGN)):
+        with pytest.raises(Malformed, match="another stripe or network"):
+            encode(message, 1)
+        with pytest.raises(Malformed, match="another stripe or network"):
+            encode(Repair(1, (message,)), 1)
+
+
+def test_an_item_of_another_network_spoils_its_repair() -> None:
+    repair = encode(Repair(1, (seal(PACKET, FOREIGN),)), FOREIGN)
+    assert reason_for(patched(repair, 24, "<Q", 0)) is Reason.BAD_FIELD
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**16 - 1))
+def test_a_domain_is_a_network_and_a_stripe(network: int, stripe: int) -> None:
+    domain = domain_of(network, stripe)
+    assert split_domain(domain) == (network, stripe)
+    assert domain_in(encode(Probe(3, 1, 2), domain)) == domain

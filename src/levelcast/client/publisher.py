@@ -103,7 +103,7 @@ class Publisher(FloorCounts):
             self._input = FloorInput(self.floor, self.directory, self.queue, self._loop, capacity)
             impairment = Impairment(links_to(network, place), crc32(f"{seed} {floor}".encode())) if impair else None
             self._driver = Driver(
-                place.id, config.stripe, source, sockets, keeper, impairment=impairment, work=self.queue
+                place.id, config.domain, source, sockets, keeper, impairment=impairment, work=self.queue
             )
             self._seat = FloorSeat(self._driver, sockets, self.queue)
             self._loop.add(self._seat)
@@ -222,7 +222,7 @@ def open_floor(
         return Source(config, place.id, now, JournalImage(), now), NodeStore(), None
     folder, durable = Path(data), network.tape.durable
     folder.mkdir(parents=True, exist_ok=True)
-    initialise_disk(folder, place.part, config.stripe, durable)
+    initialise_disk(folder, place.part, config.domain, durable)
     journal, image = JournalFile.open(folder / place.part / "journal", durable=durable)
     source = Source(config, place.id, image.life, image, now)
     last = source.witnessed + source.unwitnessed

@@ -33,7 +33,7 @@ class SharedSockets:
     def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]:
         return bool(self.inbox), []
 
-    def drain(self, stripe: int | None = None) -> list[Arrival]:
+    def drain(self, domain: int | None = None) -> list[Arrival]:
         arrivals, self.inbox = self.inbox, []
         return arrivals
 

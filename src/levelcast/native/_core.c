@@ -271,12 +271,32 @@ struct packet {
     uint32_t records;
 };
 
-/* True if the bytes are one valid packet of the stripe with only fresh records. */
-static int open_packet(const uint8_t *p, size_t n, long stripe, struct packet *packet)
+/* One stripe of one network; Python has both in one number, network << 16 | stripe. */
+struct domain {
+    uint16_t stripe;
+    uint64_t network;
+};
+
+/* A converter for PyArg_ParseTuple. */
+static int domain_of(PyObject *number, void *to)
 {
-    if (n <= CRC32_OVERHEAD || n > MAX_DATAGRAM || u32_at(p) != DATA_MAGIC || u16_at(p + STRIPE_AT) != stripe ||
+    struct domain *domain = to;
+    PyObject *bits = PyLong_FromLong(16), *network = bits == NULL ? NULL : PyNumber_Rshift(number, bits);
+    Py_XDECREF(bits);
+    if (network == NULL)
+        return 0;
+    domain->stripe = (uint16_t)PyLong_AsUnsignedLongLongMask(number);
+    domain->network = PyLong_AsUnsignedLongLong(network);
+    Py_DECREF(network);
+    return !PyErr_Occurred();
+}
+
+/* True if the bytes are one valid packet of the domain with only fresh records. */
+static int open_packet(const uint8_t *p, size_t n, struct domain domain, struct packet *packet)
+{
+    if (n <= CRC32_OVERHEAD || n > MAX_DATAGRAM || u32_at(p) != DATA_MAGIC || u16_at(p + STRIPE_AT) != domain.stripe ||
         u64_at(p + GENERATION_AT) != 0 || u32_at(p + LENGTH_AT) != n || u32_at(p + SEAL_KIND_AT) != CRC32_SEAL ||
-        u64_at(p + NETWORK_AT) != 0)
+        u64_at(p + NETWORK_AT) != domain.network)
         return 0;
     packet->source = u16_at(p + SENDER_AT);
     packet->incarnation = u64_at(p + HEADER_SIZE);
@@ -310,14 +330,14 @@ static PyObject *data_of(PyTypeObject *type, const struct packet *first, uint64_
 static PyObject *open_data_py(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 3 || !PyBytes_Check(args[0]) || !PyType_Check(args[2])) {
-        PyErr_SetString(PyExc_TypeError, "open_data(datagram, stripe, type)");
+        PyErr_SetString(PyExc_TypeError, "open_data(datagram, domain, type)");
         return NULL;
     }
-    long stripe = PyLong_AsLong(args[1]);
-    if (stripe == -1 && PyErr_Occurred())
+    struct domain domain;
+    if (!domain_of(args[1], &domain))
         return NULL;
     struct packet packet;
-    if (!open_packet((const uint8_t *)PyBytes_AS_STRING(args[0]), (size_t)PyBytes_GET_SIZE(args[0]), stripe, &packet))
+    if (!open_packet((const uint8_t *)PyBytes_AS_STRING(args[0]), (size_t)PyBytes_GET_SIZE(args[0]), domain, &packet))
         Py_RETURN_NONE;
     return data_of((PyTypeObject *)args[2], &packet, 1, Py_NewRef(args[0]));
 }
@@ -474,9 +494,11 @@ static PyObject *seal_packets_py(PyObject *self, PyObject *args)
 {
     Py_buffer payload;
     Py_ssize_t packet_bytes, most;
-    unsigned short stripe, source;
+    struct domain domain;
+    unsigned short source;
     unsigned long long incarnation, number;
-    if (!PyArg_ParseTuple(args, "y*nnHHKK", &payload, &packet_bytes, &most, &stripe, &source, &incarnation, &number))
+    if (!PyArg_ParseTuple(args, "y*nnO&HKK", &payload, &packet_bytes, &most, domain_of, &domain, &source, &incarnation,
+                          &number))
         return NULL;
     size_t room = packet_bytes > CRC32_OVERHEAD ? (size_t)packet_bytes - CRC32_OVERHEAD : 0;
     if (packet_bytes > MAX_DATAGRAM)
@@ -497,11 +519,13 @@ static PyObject *seal_packets_py(PyObject *self, PyObject *args)
                 break;
             size_t n = (size_t)(p - from) + CRC32_OVERHEAD;
             if (fill) {
-                uint32_t words[2] = {DATA_MAGIC, stripe | (uint32_t)source << 16}, tail[2] = {(uint32_t)n, CRC32_SEAL};
+                uint32_t words[2] = {DATA_MAGIC, domain.stripe | (uint32_t)source << 16};
+                uint32_t tail[2] = {(uint32_t)n, CRC32_SEAL};
                 uint64_t its_number = number + packets;
                 memset(to, 0, HEADER_SIZE);
                 memcpy(to, words, 8);
                 memcpy(to + LENGTH_AT, tail, 8);
+                memcpy(to + NETWORK_AT, &domain.network, 8);
                 memcpy(to + HEADER_SIZE, &incarnation, 8);
                 memcpy(to + HEADER_SIZE + 8, &its_number, 8);
                 memcpy(to + HEADER_SIZE + 16, &here, 4);
@@ -617,11 +641,11 @@ static int append_together(PyObject *list, struct together *held, PyTypeObject *
 }
 
 /* Append one datagram to the packets that it follows, or as it is if it is not a valid packet. */
-static int take_datagram(PyObject *list, struct together *held, const uint8_t *p, size_t n, PyObject *source, long stripe,
-                         size_t most, PyTypeObject *type)
+static int take_datagram(PyObject *list, struct together *held, const uint8_t *p, size_t n, PyObject *source,
+                         struct domain domain, size_t most, PyTypeObject *type)
 {
     struct packet packet;
-    if (!open_packet(p, n, stripe, &packet)) {
+    if (!open_packet(p, n, domain, &packet)) {
         if (append_together(list, held, type) < 0)
             return -1;
         return append_pair(list, PyBytes_FromStringAndSize((const char *)p, (Py_ssize_t)n), source);
@@ -653,9 +677,10 @@ static PyObject *drain_packets_py(PyObject *self, PyObject *args)
     int fd, own_port;
     Py_ssize_t limit, most;
     const char *own_host;
-    unsigned short stripe;
+    struct domain domain;
     PyTypeObject *type;
-    if (!PyArg_ParseTuple(args, "insiHnO!", &fd, &limit, &own_host, &own_port, &stripe, &most, &PyType_Type, &type))
+    if (!PyArg_ParseTuple(args, "insiO&nO!", &fd, &limit, &own_host, &own_port, domain_of, &domain, &most, &PyType_Type,
+                          &type))
         return NULL;
     struct sockaddr_in own, known = {0};
     if (own_address(own_host, own_port, &own) < 0)
@@ -683,7 +708,7 @@ static PyObject *drain_packets_py(PyObject *self, PyObject *args)
             }
             do {
                 size_t n = left < segment ? left : segment;
-                if (take_datagram(list, &held, p, n, source, stripe, (size_t)(most > 0 ? most : 0), type) < 0)
+                if (take_datagram(list, &held, p, n, source, domain, (size_t)(most > 0 ? most : 0), type) < 0)
                     goto failed;
                 p += n;
                 left -= n;

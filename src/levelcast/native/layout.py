@@ -18,10 +18,15 @@ SENDER_AT = 6
 LENGTH_AT = 16
 SEAL_KIND_AT = 20
 SEAL_SIZE_AT = 21
+NETWORK_AT = 24
 
 KIND_DATA = 1
 DATA_BODY = Struct("<QQI")
 """Incarnation, number, records of a Data; its payload follows."""
+
+STRIPE_BITS = 16
+STRIPE_MASK = 0xFFFF
+"""A domain is one stripe of one network, both in one number: network << STRIPE_BITS | stripe."""
 
 CRC32_KIND = 1
 CRC32_SIZE = 4

@@ -24,6 +24,8 @@ from levelcast.native.layout import (
     MAGIC,
     SEAL_SIZE_AT,
     SENDER_AT,
+    STRIPE_BITS,
+    STRIPE_MASK,
     VERSION,
 )
 
@@ -135,19 +137,20 @@ _U32 = struct.Struct("<I")
 _CRC32_OVERHEAD = _PAYLOAD_AT + CRC32_SIZE
 
 
-def _header(stripe: int, source: int, length: int) -> bytes:
-    """Return the header of a Data with a CRC-32 seal: no key epoch, and a network without an identifier."""
-    return HEADER.pack(MAGIC, VERSION, KIND_DATA, stripe, source, 0, length, CRC32_KIND, CRC32_SIZE, 0, 0)
+def _header(domain: int, source: int, length: int) -> bytes:
+    """Return the header of a Data with a CRC-32 seal, which has no key epoch."""
+    network, stripe = domain >> STRIPE_BITS, domain & STRIPE_MASK
+    return HEADER.pack(MAGIC, VERSION, KIND_DATA, stripe, source, 0, length, CRC32_KIND, CRC32_SIZE, 0, network)
 
 
-def open_data(datagram: bytes, stripe: int, kind: type[_T], /) -> _T | None:
-    """Return a valid Data datagram of the stripe as a `kind` (source, incarnation, first, last, sealed), if all its
+def open_data(datagram: bytes, domain: int, kind: type[_T], /) -> _T | None:
+    """Return a valid Data datagram of the domain as a `kind` (source, incarnation, first, last, sealed), if all its
     records are fresh; else None.
     """
     if not _CRC32_OVERHEAD < len(datagram) <= _LARGEST_DATAGRAM:
         return None
     sender = int.from_bytes(datagram[SENDER_AT : SENDER_AT + 2], "little")
-    if datagram[: HEADER.size] != _header(stripe, sender, len(datagram)):
+    if datagram[: HEADER.size] != _header(domain, sender, len(datagram)):
         return None
     incarnation, number, records = DATA_BODY.unpack_from(datagram, HEADER.size)
     if not number or _U32.pack(zlib.crc32(datagram[:-CRC32_SIZE])) != datagram[-CRC32_SIZE:]:
@@ -217,7 +220,7 @@ def stamped(table: Buffer, content: Buffer, first_sequence: int, ts_recv_ns: int
 
 
 def seal_packets(
-    payload: Buffer, packet_bytes: int, most: int, stripe: int, source: int, incarnation: int, number: int, /
+    payload: Buffer, packet_bytes: int, most: int, domain: int, source: int, incarnation: int, number: int, /
 ) -> tuple[bytes, int, int, int]:
     """Seal records in datagrams of at most `packet_bytes`, at most `most` datagrams, numbered from `number` on.
 
@@ -237,7 +240,7 @@ def seal_packets(
             records += 1
         if not records:
             break
-        head = _header(stripe, source, end - taken + _CRC32_OVERHEAD)
+        head = _header(domain, source, end - taken + _CRC32_OVERHEAD)
         datagram = head + DATA_BODY.pack(incarnation, number + len(sealed), records) + view[taken:end]
         sealed.append(datagram + _U32.pack(zlib.crc32(datagram)))
         taken, total = end, total + records
@@ -278,11 +281,11 @@ def drain(fileno: int, limit: int, own_host: str, own_port: int, /) -> list[tupl
 
 
 def drain_packets(
-    fileno: int, limit: int, own_host: str, own_port: int, stripe: int, most: int, kind: type[_T], /
+    fileno: int, limit: int, own_host: str, own_port: int, domain: int, most: int, kind: type[_T], /
 ) -> list[tuple[_T | bytes, Source]]:
     """Drain packets: consecutive ones become one `kind` of at most about `most` bytes.
 
-    A datagram that is not a valid packet of the stripe (`open_data`) is returned as it is. It stops after about `limit`
+    A datagram that is not a valid packet of the domain (`open_data`) is returned as it is. It stops after about `limit`
     bytes.
     """
     found: list[tuple[_T | bytes, Source]] = []
@@ -300,7 +303,7 @@ def drain_packets(
     while limit > 0 and (datagrams := drain(fileno, 1, own_host, own_port)):
         for datagram, source in datagrams:
             limit -= len(datagram) + 1
-            data = open_data(datagram, stripe, kind)
+            data = open_data(datagram, domain, kind)
             follows = (
                 data is not None
                 and source == whence

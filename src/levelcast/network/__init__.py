@@ -10,7 +10,7 @@
 Opens no socket. `tests/test_architecture.py` lists the packages that it may import.
 """
 
-from levelcast.network.example import five_cities
+from levelcast.network.example import FiveCities, five_cities
 from levelcast.network.fields import Problem
 from levelcast.network.model import (
     Carriage,
@@ -30,6 +30,7 @@ from levelcast.network.symbols import SymbolDirectory
 
 __all__ = [
     "Carriage",
+    "FiveCities",
     "Floor",
     "Keeping",
     "Link",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class ExampleFloor(NamedTuple):
@@ -57,11 +57,17 @@ _LINKS_MS: tuple[tuple[str, str, float, float | None], ...] = (
 """Two sites, the delay between them, and the jitter if it is not `_JITTER_MS`."""
 
 
+FIRST_PORT, PORTS_PER_NETWORK, PORT_BLOCKS = 10_000, 100, 220
+"""Ports of a file with an identifier: the block of a network begins with the core's."""
+
+
 @dataclass(frozen=True, slots=True)
 class FiveCities:
     """The values of the file."""
 
     name: str = "five cities"
+    network_id: int | None = None
+    """Network identifier; None: the file has none."""
     nearer: float = 1.0
     """Divisor of every delay and jitter."""
     loss_ratio: float = 0.01
@@ -74,6 +80,24 @@ class FiveCities:
     edge_port: int = 31_001
     """The first of four ports."""
     status_port: int = 32_000
+
+    @classmethod
+    def identified(cls, network_id: int, **values: Any) -> FiveCities:
+        """Return the values with an identifier, and with groups and ports derived from it.
+
+        The groups are in 239.192.0.0/14 (RFC 2365), the core in its lower half. The ports are below those that the
+        kernel assigns to programs.
+        """
+        core, edge, ports = network_id & 0x1FFFF, network_id >> 17 & 0x1FF, network_id >> 26
+        first = FIRST_PORT + ports % PORT_BLOCKS * PORTS_PER_NETWORK
+        derived: dict[str, Any] = {
+            "core_address": f"239.{192 + (core >> 16)}.{core >> 8 & 0xFF}.{core & 0xFF}",
+            "core_port": first,
+            "edge_block": f"239.{194 + (edge >> 8)}.{edge & 0xFF}",
+            "edge_port": first + 20,
+            "status_port": first + 30,
+        }
+        return cls(**(derived | values), network_id=network_id)
 
 
 def five_cities(values: FiveCities | None = None) -> str:
@@ -113,7 +137,12 @@ def five_cities(values: FiveCities | None = None) -> str:
             for name, at, rest in _GROUPS
         ],
     }
-    texts = {"jitter": time(_JITTER_MS), "slot": json.dumps(values.slot), "process": json.dumps(values.process)}
+    texts = {
+        "id": "" if values.network_id is None else f'id = "{values.network_id:016x}"\n',
+        "jitter": time(_JITTER_MS),
+        "slot": json.dumps(values.slot),
+        "process": json.dumps(values.process),
+    }
     return _TEXT.format_map(asdict(values) | texts | {name: "\n".join(each) for name, each in listed.items()})
 
 
@@ -132,7 +161,7 @@ _TEXT = """\
 
 [network]
 name = "{name}"
-
+{id}
 # ---------------------------------------------------------------------------------------------------------
 # Sites of nodes. The city is used in reports only; the region determines the edge groups of a receiver.
 

@@ -21,6 +21,7 @@ from levelcast.units import BYTES_PER_UNIT, NS_PER_AGE_UNIT, NS_PER_UNIT, RATE_P
 LONGEST_NS = 3_600_000_000_000
 _TEXT_LIMIT = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_IDENTIFIER = re.compile(r"[0-9a-f]{16}")
 _NAME_RULE = 'up to 64 letters, digits, "-", "_" or ".", without spaces'
 
 T = TypeVar("T")
@@ -113,6 +114,14 @@ class Fields:
             return value if isinstance(value, str) and len(value) <= _TEXT_LIMIT else None
 
         return self.read(key, accept, f"a string of up to {_TEXT_LIMIT} characters") or ""
+
+    def identifier(self, key: str) -> int | None:
+        """Return an optional 64-bit number, written as 16 hexadecimal digits."""
+
+        def accept(value: object) -> int | None:
+            return int(value, 16) if isinstance(value, str) and _IDENTIFIER.fullmatch(value) else None
+
+        return self.read(key, accept, 'a string of 16 hexadecimal digits, such as "00c0ffee00c0ffee"')
 
     def name(self, key: str = "name", pattern: re.Pattern[str] = _NAME, expected: str = _NAME_RULE) -> str | None:
         """Return a required name: letters, digits, dots, dashes and underscores, so that it is a valid file name."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from ipaddress import IPv4Address
 from itertools import combinations, combinations_with_replacement
 from math import ceil, inf
@@ -272,6 +273,19 @@ class Network:
     included: tuple[Included, ...] = ()
     probe_ns: int | None = None
     """Interval at which every node probes the others; None: no probes."""
+    given_id: int | None = None
+    """Identifier set in the file."""
+
+    @property
+    def id(self) -> int:
+        """The network identifier, in every core datagram and journal: nodes drop datagrams of other networks.
+
+        Without one in the file it is a hash of the name and of the ids of receivers and reformation servers.
+        """
+        if self.given_id is not None:
+            return self.given_id
+        ids = sorted([*(each.id for each in self.receivers), *(each.id for each in self.reformation)])
+        return int.from_bytes(sha256(f"{self.name}\n{ids}".encode()).digest()[:8], "big")
 
     def nodes_of(self, role: RoleKind) -> tuple[AnyNode, ...]:
         """Return the nodes of a role, in the file's order."""

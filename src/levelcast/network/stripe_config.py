@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from levelcast.network.model import Network, ReceiverNode
 from levelcast.protocol.config import StripeConfig
-from levelcast.wire.messages import MemberLife, Membership
+from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership
 
 
 def ring_config(network: Network, stripe: int | str = 0) -> StripeConfig:
@@ -22,6 +22,8 @@ def ring_config(network: Network, stripe: int | str = 0) -> StripeConfig:
         nearness={receiver.id: _nearest(network, receiver) for receiver in network.receivers},
         homes={each.id: ids[each.home] for each in network.secondaries},
         nack=network.nack(stripe),
+        network=network.id,
+        sources=frozenset({CONTROL_SOURCE, *(floor.id for floor in network.floors if floor.stripe == found.name)}),
     )
 
 

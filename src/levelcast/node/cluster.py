@@ -23,6 +23,7 @@ from levelcast.errors import NetError
 from levelcast.network import Network
 from levelcast.network.placement import Placement, all_places
 from levelcast.network.roles import FLOOR, RoleKind
+from levelcast.network.stripe_config import ring_config
 from levelcast.node.fork_server import ForkedProcess, ForkServer
 from levelcast.node.options import NodeOptions
 from levelcast.protocol.events import Event, event_from_json
@@ -116,8 +117,8 @@ class Cluster:
         self.data.mkdir(parents=True, exist_ok=True)
         names = [name for name, member in self.members.items() if not roles or member.place.role in roles]
         for name in names:
-            index = self.network.stripe(self.members[name].place.stripe).index
-            initialise_disk(self.data, name, index, self.network.tape.durable)
+            domain = ring_config(self.network, self.members[name].place.stripe).domain
+            initialise_disk(self.data, name, domain, self.network.tape.durable)
         self.reset_clock()
         for name in names:
             self.start(name)

@@ -39,6 +39,7 @@ from levelcast.overlay.probe import Prober
 from levelcast.protocol.events import ClockBack, ClockWrong, Event, Rejected, Witnessed
 from levelcast.runtime.driver import Driver, Service, quiet_before_release
 from levelcast.runtime.impairment import Impairment
+from levelcast.runtime.namesake import claim_name, require_no_namesake
 from levelcast.runtime.realtime import (
     SPIN_NS,
     Realtime,
@@ -76,7 +77,8 @@ class Node:
         self.place = place = place_of(network, name, stripe)
         config = ring_config(network, place.stripe)
         group = network.core_group(place.stripe)
-        require_journal(data, place.part)
+        require_journal(data, place.part, config.domain)
+        self._network_id = network.id
         self._names = {each.id: each.name for each in places(network, place.stripe)}
         self._sites = {each.id: each.site for each in places(network, place.stripe)}
         self._on_event = on_event
@@ -85,10 +87,14 @@ class Node:
         self._stopping = False
         self._status_ns = now
         with ExitStack() as opened:
+            self._claim = claim_name(place.part, place.id, config.domain, group.address, group.port)
+            opened.callback(self._claim.close)
             with usable(options.interface):
                 hears_data = place.role.releases
                 self._sockets = CoreSockets(group.address, group.port, options.interface, hears_data=hears_data)
             opened.callback(self._sockets.close)
+            if options.interface != LOOPBACK:  # no other machine is on the loopback interface
+                require_no_namesake(place.part, place.id, config.domain, self._sockets)
             setup = NodeSetup(network, place, config, data / place.part, now, options, self._note)
             self.role = role = ROLES[place.role.name](setup)
             opened.callback(role.store.close)
@@ -103,7 +109,7 @@ class Node:
         seed = crc32(f"{options.seed} {place.part}".encode())
         self.driver = Driver(
             place.id,
-            config.stripe,
+            config.domain,
             role.machine,
             self._sockets,
             role.store,
@@ -186,10 +192,17 @@ class Node:
             last = self.status()
         except BaseException:
             with suppress(TapeError, OSError):  # the first error is the one reported
-                self.driver.close()
+                self.close()
             raise
-        self.driver.close()
+        self.close()
         return last
+
+    def close(self) -> None:
+        """Write pending data, and close services, storage and sockets; then the node may be started again."""
+        try:
+            self.driver.close()
+        finally:
+            self._claim.close()
 
     def _is_over(self, now: int) -> bool:
         return self._until_ns is not None and now >= self._until_ns and self.role.is_done()
@@ -204,6 +217,7 @@ class Node:
             "stripe": self.place.stripe,
             "part": self.place.part,
             "site": self.place.site,
+            "network": f"{self._network_id:016x}",
             "clock_trusted": driver.clock_trusted,
             "datagrams_in": counters.received,
             "datagrams_out": counts.sent,

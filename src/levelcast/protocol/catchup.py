@@ -63,8 +63,8 @@ def from_tape(
 class PendingCatchUp:
     """A catch-up that continues a receiver's last slot, until all of its packets are received."""
 
-    def __init__(self, stripe: int, accept_ahead: int) -> None:
-        self._stripe = stripe
+    def __init__(self, domain: int, accept_ahead: int) -> None:
+        self._domain = domain
         self._accept_ahead = accept_ahead
         self._message: CatchUp | None = None
         self._after_slot = 0
@@ -93,7 +93,7 @@ class PendingCatchUp:
             return
         for packet in message.packets:
             if self._is_near(packet, history):
-                self._packets.add(seal(packet, self._stripe))
+                self._packets.add(seal(packet, self._domain))
 
     def _is_near(self, packet: Packet, history: History) -> bool:
         """Return whether a packet is within the credit of its source: the serving member sends no more at a time."""

@@ -7,6 +7,7 @@ from typing import Literal
 
 from levelcast.timing.nack_sets import NackSets
 from levelcast.timing.rules import Timing
+from levelcast.wire.header import domain_of
 from levelcast.wire.messages import Membership
 
 
@@ -32,6 +33,16 @@ class StripeConfig:
     """Per secondary, its assigned primary, or the assigned secondary one layer up (rule 11)."""
     nack: NackSets | None = None
     """Sets that send requests in turn (MS §5.2); None: all members send immediately. `timing` includes the delay."""
+
+    network: int = 0
+    """Network identifier: nodes drop datagrams that have another one."""
+    sources: frozenset[int] | None = None
+    """Sources that tokens may acknowledge (rule 2); None: all."""
+
+    @property
+    def domain(self) -> int:
+        """This stripe of this network, in the header of every datagram."""
+        return domain_of(self.network, self.stripe)
 
     def layer_of(self, node: int) -> int:
         """Return 0 for a primary, 1 for its secondaries, 2 for theirs (MS §4.1)."""

@@ -28,6 +28,7 @@ from levelcast.protocol.events import (
     RmpFault,
     Superseded,
     Suspected,
+    UnlistedSource,
     Voided,
 )
 from levelcast.wire.messages import FaultReason
@@ -54,6 +55,7 @@ _SENTENCES: dict[type[Event], str] = {
     RmpFault: "{what}",
     GroupEntered: "of {primary}: {listed}",
     Suspected: "{node}",
+    UnlistedSource: "source {source}, named by {owner}, is not in this node's network file; add its [[floor]]",
     RingInvited: "generation {number}",
     InvitationEnded: "{joined} joined, no majority",
     RingFormed: "generation {number} at slot {start_slot}: {listed}",

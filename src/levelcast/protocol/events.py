@@ -66,6 +66,15 @@ class Rejected(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class UnlistedSource(Event):
+    """A token of `owner` names packets of a source that this node's network file does not have."""
+
+    KIND = "unlisted-source"
+    source: int
+    owner: int
+
+
+@dataclass(frozen=True, slots=True)
 class Diverged(Event):
     """Frames of `sender` do not continue this tape; with sender 0 the ring has voided slots released here."""
 

@@ -7,7 +7,7 @@ their packets follow later in the order, and skipping those packets here would r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from levelcast.protocol.history import SourcePosition
 from levelcast.protocol.holdings import Holdings
@@ -20,8 +20,17 @@ def counts_as_known(token: Token, slot: int) -> bool:
     return token.slot < slot
 
 
-def runs_for(slot: int, have: int, places: Mapping[int, SourcePosition], held: Holdings) -> tuple[Run, ...]:
-    """Return the runs for the token of `slot`, sent by a member that has ordered everything up to `have`."""
+def runs_for(
+    slot: int,
+    have: int,
+    places: Mapping[int, SourcePosition],
+    held: Holdings,
+    sources: Collection[int] | None = None,
+) -> tuple[Run, ...]:
+    """Return the runs for the token of `slot`, sent by a member that has ordered everything up to `have`.
+
+    With `sources` only packets of these are acknowledged: those in the owner's network file.
+    """
     known: dict[tuple[int, int], list[Run]] = {}
     for token in held.tokens.values():
         if token.slot > have and counts_as_known(token, slot):
@@ -29,6 +38,8 @@ def runs_for(slot: int, have: int, places: Mapping[int, SourcePosition], held: H
                 known.setdefault((run.source, run.incarnation), []).append(run)
     runs: list[Run] = []
     for (source, incarnation), shelf in held.packets.items():
+        if sources is not None and source not in sources:
+            continue
         place = places.get(source)
         if place is not None and incarnation < place.incarnation:
             continue

@@ -193,7 +193,7 @@ class GroupServer:
             known = self.groups.get(primary)
             if known is None or set(known.members) != set(its) or self._joined.keys() & set(its):
                 group = Group(self._number, self.server, primary, tuple(sorted(its)))
-                self._announce(seal_message(group, self.config.stripe), now)
+                self._announce(seal_message(group, self.config.domain), now)
         if self._pending:
             self.phase = "WAITING"
             self._deadline_ns = now + self.timing.request_ns

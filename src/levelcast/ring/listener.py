@@ -27,6 +27,7 @@ from levelcast.protocol.events import (
     RejectReason,
     RingEntered,
     RingRefused,
+    UnlistedSource,
     Voided,
     Witnessed,
 )
@@ -136,11 +137,13 @@ class Listener(ReceiverHooks):
         self._losses = LossDetector(self.timing)
         self._askers: Askers | None = None
         self._scope = RetransmitScope(self.timing)
-        self._catch_up = PendingCatchUp(config.stripe, config.accept_ahead)
+        self._catch_up = PendingCatchUp(config.domain, config.accept_ahead)
         self._early: list[Token] = []
         self._expect = 0
         self._misplaced: Token | None = None
         """The last token that was dropped because it contradicts the order here."""
+        self.unlisted: dict[int, int] = {}
+        """Sources that are ordered but not in the network file, with the first slot since the start."""
         self._clock_trusted = True
         self._diverged = False
         self._effects: list[Effect] = []
@@ -201,6 +204,7 @@ class Listener(ReceiverHooks):
             membership=tip.records[-1].membership,
             membership_stands=tip.records[-1].slot <= self.witnessed,
             sources=dict(tip.places),
+            unlisted=tuple(sorted(self.unlisted)),
         )
 
     @property
@@ -306,6 +310,18 @@ class Listener(ReceiverHooks):
                 history.extend(token.slot, token.generation, token.timestamp_ns, runs, held.packets)
             except Misplaced:
                 self._reject_token(token)
+            else:
+                self._note_unlisted(token)
+
+    def _note_unlisted(self, token: Token) -> None:
+        """Report sources that this node's network file does not have. They are ordered all the same: tokens decide."""
+        listed = self.config.sources
+        if listed is None:
+            return
+        for run in token.runs:
+            if run.source not in listed and run.source not in self.unlisted:
+                self.unlisted[run.source] = token.slot
+                self._report(UnlistedSource(token.slot, run.source, token.owner))
 
     def _reject_token(self, token: Token) -> None:
         """Drop a token that contradicts the order here, and request the slot again: a repair may contain another one.

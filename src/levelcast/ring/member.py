@@ -98,7 +98,7 @@ class Member(Listener):
             self._advance()
 
     def _make_token(self, slot: int, schedule: Schedule, now: int) -> Token:
-        runs = runs_for(slot, self.history.have, self.history.tip.places, self._held)
+        runs = runs_for(slot, self.history.have, self.history.tip.places, self._held, self.config.sources)
         have = slot if self.history.have == slot - 1 else self.history.have
         marked = sorted(self._changed_marks)[:MAX_MARKS]
         self._changed_marks.difference_update(marked)
@@ -112,7 +112,7 @@ class Member(Listener):
             runs,
             tuple(self._marks[source] for source in marked),
         )
-        return seal_message(token, self.config.stripe)
+        return seal_message(token, self.config.domain)
 
     def _journal_own_token(self, token: Token) -> None:
         """Journal the token before it is sent, so that a restart never creates a second one (rule 2)."""

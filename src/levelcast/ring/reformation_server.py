@@ -222,7 +222,7 @@ class ReformationServer(Machine):
             self._lineage(best, members, now),
             tuple(edge for edge in self.config.edges if any(edge[0] == life.member for life in members)),
         )
-        self._announce(seal_message(ring, self.config.stripe), now)
+        self._announce(seal_message(ring, self.config.domain), now)
         return True
 
     def _set_stands(self, best: Join, joins: list[Join]) -> bool:

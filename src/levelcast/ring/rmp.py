@@ -212,7 +212,7 @@ class RmpReceiver(Machine):
         slot = self.have + 1
         runs = (run,) if run is not None else ()
         ack = Token(GENERATION, slot, now, self.member, slot, self.config.credit, runs, ())
-        ack = seal_message(ack, self.config.stripe)
+        ack = seal_message(ack, self.config.domain)
         self._acks[slot] = ack
         self._last_own = slot
         self._taken_ns = None
@@ -327,7 +327,7 @@ class RmpSource(Machine):
     def submit(self, payload: bytes, records: int, now: int) -> list[Effect]:
         """Number a message and queue it; it is sent when those before it are acknowledged."""
         packet = Packet(self.source, INCARNATION, self._next, records, payload)
-        self._queue.append(seal(packet, self.config.stripe))
+        self._queue.append(seal(packet, self.config.domain))
         self._next += 1
         return self._send(now)
 

@@ -105,7 +105,7 @@ class Source(Machine):
         """Submit several packets, each with its number of records: they are journaled and sent together."""
         assert self.room >= len(packets), "no credit: check `room` before submitting"
         sealed = [
-            seal(Packet(self.source, self.incarnation, number, records, payload), self.config.stripe)
+            seal(Packet(self.source, self.incarnation, number, records, payload), self.config.domain)
             for number, (payload, records) in enumerate(packets, self._next)
         ]
         return [effect for data in join(sealed) for effect in self._send(data, now)]
@@ -113,7 +113,7 @@ class Source(Machine):
     def submit_all(self, payload: bytes | memoryview, packet_bytes: int, now: int) -> Submitted:
         """Submit records in as many full packets as credit allows, journaled and sent together."""
         data, records, taken = seal_all(
-            payload, packet_bytes, self.room, self.config.stripe, self.source, self.incarnation, self._next
+            payload, packet_bytes, self.room, self.config.domain, self.source, self.incarnation, self._next
         )
         if data is None:
             return Submitted([], self._next - 1, 0, 0)

@@ -41,6 +41,8 @@ class ListenerStatus:
     membership_stands: bool
     """That version is witnessed."""
     sources: dict[int, SourcePosition]
+    unlisted: tuple[int, ...]
+    """Sources that were ordered since the start and are not in the network file."""
 
 
 class SecondaryClaim(NamedTuple):

@@ -38,7 +38,7 @@ from levelcast.runtime.sockets import RECEIVERS, Address, Arrival
 from levelcast.storage.node_store import NodeStore
 from levelcast.timing.rules import Timing
 from levelcast.wire.codec import decode, encode
-from levelcast.wire.header import Malformed, Reason, sender_of
+from levelcast.wire.header import Malformed, sender_of, wrong_domain
 from levelcast.wire.messages import CatchUpPackets, Data, Echo, GroupInvite, Message, Packet, Probe, Repair, Request
 from levelcast.wire.packets import open_packets
 
@@ -99,7 +99,7 @@ class Sockets(Protocol):
 
     def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]: ...
 
-    def drain(self, stripe: int | None = None) -> list[Arrival]: ...
+    def drain(self, domain: int | None = None) -> list[Arrival]: ...
 
     def learn(self, node: int, address: Address) -> None: ...
 
@@ -169,7 +169,7 @@ class Driver:
     def __init__(
         self,
         node: int,
-        stripe: int,
+        domain: int,
         machine: Machine,
         sockets: Sockets,
         keeper: NodeStore,
@@ -187,7 +187,7 @@ class Driver:
         clock: Clock | None = None,
     ) -> None:
         self.node = node
-        self.stripe = stripe
+        self.domain = domain
         self.machine = machine
         self.sockets = sockets
         self.keeper = keeper
@@ -319,7 +319,7 @@ class Driver:
 
     def _drain(self) -> list[Arrival]:
         """Read the sockets; the compiled module opens and checks packets, unless each datagram is to be delayed."""
-        arrivals = self.sockets.drain(self.stripe if self.impairment is None else None)
+        arrivals = self.sockets.drain(self.domain if self.impairment is None else None)
         self._streaming = False
         received = len(arrivals)
         for content, _ in arrivals:
@@ -344,15 +344,15 @@ class Driver:
                     batch.append(datagram)
                 continue
             try:
-                stripe, message = decode(datagram)
+                found, message = decode(datagram)
             except Malformed as malformed:
                 self.counters.malformed[malformed.reason.value] += 1
                 continue
             sender = sender_of(datagram)
-            if stripe != self.stripe:
-                self.counters.malformed[Reason.WRONG_STRIPE.value] += 1
+            if reason := wrong_domain(found, self.domain):
+                self.counters.malformed[reason.value] += 1
             elif sender == self.node:
-                self.counters.namesakes += 1
+                self._on_namesake(message, source)
             else:
                 if sender is not None:
                     self._learn(sender, source)
@@ -362,6 +362,14 @@ class Driver:
                 elif type(message) in self._listens:
                     self._take(message, batch)
         return batch
+
+    def _on_namesake(self, message: Message, source: Address) -> None:
+        """Count a message of a process that runs under this node's id. A probe is from one that starts: it is told."""
+        self.counters.namesakes += 1
+        if isinstance(message, Probe):
+            self.sockets.learn(self.node, source)
+            echo = Echo(self.node, self.node, message.number, message.sent_ns, self._clock.wall_ns())
+            self.sockets.send(self.node, [encode(echo, self.domain)])
 
     def _learn(self, sender: int, address: Address) -> None:
         if self._known.get(sender) != address:
@@ -384,7 +392,7 @@ class Driver:
         batch.append(message)
 
     def _is_bad(self, data: Data) -> bool:
-        if self._packet_fault is None or native.open_data(data.sealed, self.stripe, Data) is not None:
+        if self._packet_fault is None or native.open_data(data.sealed, self.domain, Data) is not None:
             return False
         return any(map(self._is_bad_packet, open_packets(data)))
 
@@ -441,7 +449,7 @@ class Driver:
             self.sockets.send_buffer(to, message.sealed, native.ends(message.sealed))
             return
         self._outbox_to = to
-        self._outbox.append(encode(message, self.stripe))
+        self._outbox.append(encode(message, self.domain))
         self.counters.requests += type(message) is Request
 
     def _flush(self) -> None:

@@ -127,19 +127,19 @@ class CoreSockets:
         elsewhere = [fileno for fileno in ready if fileno not in ours]
         return len(ready) > len(elsewhere), elsewhere
 
-    def drain(self, stripe: int | None = None) -> list[Arrival]:
+    def drain(self, domain: int | None = None) -> list[Arrival]:
         """Return received datagrams, a bounded number from each socket, without copies of this node's own.
 
-        With a `stripe`, its valid packets are returned as `Data`; consecutive packets form one `Data`.
+        With a `domain`, its valid packets are returned as `Data`; consecutive packets form one `Data`.
         """
         arrivals: list[Arrival] = []
         for fileno in self._control:
             arrivals += native.drain(fileno, MAX_DRAIN, *self.address)
         if self._data is not None:
-            if stripe is None:
+            if domain is None:
                 arrivals += native.drain(self._data, MAX_DRAIN, *self.address)
             else:
-                arrivals += native.drain_packets(self._data, MAX_DRAIN_BYTES, *self.address, stripe, MAX_TOGETHER, Data)
+                arrivals += native.drain_packets(self._data, MAX_DRAIN_BYTES, *self.address, domain, MAX_TOGETHER, Data)
         return arrivals
 
     def learn(self, node: int, address: Address) -> None:

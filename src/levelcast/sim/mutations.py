@@ -21,7 +21,7 @@ from levelcast.ring import acknowledge, listener, member, quorum, reformation_se
 from levelcast.ring.schedule import Lineage
 from levelcast.ring.secondary import Secondary
 from levelcast.ring.source import Source
-from levelcast.wire import mold
+from levelcast.wire import codec, mold
 from levelcast.wire.channel_plan import PlanRecord
 from levelcast.wire.messages import GroupToken, Join, MemberLife, Membership, Run, Token
 
@@ -244,6 +244,8 @@ MUTATIONS: dict[str, Mutation] = {
                 (listener.Listener, "_settle_below", _nothing)),
         _clause("frames-across-generations", "F14", "9", "frames are served to members of older generations too",
                 (listener.Listener, "_may_have_frames", _always)),
+        _clause("other-network-accepted", "N1", "identity", "a datagram of another network is accepted",
+                (codec, "wrong_domain", _nothing)),
         _clause("claims-own-have", "S1", "11", "a primary claims its own have, not the lowest of its group",
                 (secondary_claims.SecondaryClaims, "lowest", lambda self, have, *_: have)),
         _clause("secondary-asks-the-site", "S2", "11", "a secondary sends requests to members, as a primary does",

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from levelcast.errors import NetError
 from levelcast.storage.append_file import NEW, AppendFile, Durability, TapeError, lock_directory, open_directory
-from levelcast.storage.journal.file import SUFFIX, initialise, life_of
+from levelcast.storage.journal.file import SUFFIX, identity_of, initialise, life_of
+from levelcast.wire.header import Reason, split_domain, wrong_domain
 
 MARKER = "network.json"
 MAX_LIFE = 2**32 - 1
@@ -33,29 +34,32 @@ def is_empty(directory: Path) -> bool:
     return not any(path.is_file() and path.suffix != NEW for path in directory.rglob("*"))
 
 
-def require_journal(data: Path, name: str) -> None:
-    """Raise NetError, which lists the two ways to create a journal, for a node without one."""
+def require_journal(data: Path, name: str, domain: int) -> None:
+    """Raise NetError for a node without a journal, with the two ways to create one, or with that of another network."""
     if has_journal(data / name):
+        found = identity_of(data / name / "journal").domain
+        if fault := wrong_domain(found, domain):
+            raise NetError(f"{data / name}: {_wrong_journal(fault, found, domain)}")
         if name not in lives(data):  # created before the marker was introduced
             _note(data, name, life_of(data / name / "journal"))
         return
     raise NetError(f"{data / name}: {_why_none(data, name)}; {_commands(data, name)}")
 
 
-def initialise_disk(data: Path, name: str, stripe: int = 0, durable: Durability = "process") -> bool:
+def initialise_disk(data: Path, name: str, domain: int = 0, durable: Durability = "process") -> bool:
     """Create the empty journal of a first start, life 1; return False if it exists. Raise NetError if it is lost."""
     directory = data / name
     if has_journal(directory):
-        require_journal(data, name)
+        require_journal(data, name, domain)
         return False
     if name in lives(data) or not is_empty(directory):
         raise NetError(f"{directory}: {_why_none(data, name)}, so it is not a first start; {_lost_command(data, name)}")
-    initialise(directory / "journal", 1, stripe, durable)
+    initialise(directory / "journal", 1, domain, durable)
     _note(data, name, 1)
     return True
 
 
-def declare_lost(data: Path, name: str, life: int, stripe: int = 0, durable: Durability = "process") -> Path | None:
+def declare_lost(data: Path, name: str, life: int, domain: int = 0, durable: Durability = "process") -> Path | None:
     """Create an empty journal of a new life. Rename the remains of the old one; return their new path."""
     highest = known_life(data, name)
     if highest is not None and life <= highest:
@@ -63,7 +67,7 @@ def declare_lost(data: Path, name: str, life: int, stripe: int = 0, durable: Dur
     directory, aside = data / name, None
     if directory.exists() and not is_empty(directory):
         aside = _put_aside(directory)
-    initialise(directory / "journal", life, stripe, durable)
+    initialise(directory / "journal", life, domain, durable)
     _note(data, name, life)
     return aside
 
@@ -107,6 +111,16 @@ def _note(data: Path, name: str, life: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX)  # nodes that are started together do not overwrite each other's lines
         content = json.dumps({"lives": {**lives(data), name: life}}, indent=1) + "\n"
         AppendFile.create(data / MARKER, content.encode(), "power").close()
+
+
+def _wrong_journal(fault: Reason, found: int, domain: int) -> str:
+    (network, stripe), (other, its_stripe) = split_domain(found), split_domain(domain)
+    if fault is Reason.WRONG_STRIPE:
+        return f"this journal belongs to stripe {stripe} of the network, not to stripe {its_stripe}"
+    return (
+        f"this journal belongs to the network {network:016x}, and the network file describes {other:016x}; "
+        f'to continue that network, write id = "{network:016x}" below [network] in the file'
+    )
 
 
 def _why_none(data: Path, name: str) -> str:

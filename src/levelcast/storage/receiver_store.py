@@ -35,6 +35,7 @@ from levelcast.storage.release_log import Released, ReleaseLog
 from levelcast.storage.tape.reader import TapeReader
 from levelcast.storage.tape.stamps import frame_bytes
 from levelcast.storage.tape.writer import RECORDS_PER_SEGMENT, TapeWriter
+from levelcast.wire.header import split_domain
 from levelcast.wire.messages import Message
 
 MAX_FRAMES_SERVED = 64
@@ -70,7 +71,7 @@ class ReceiverStore(JournalStore):
             tape = TapeWriter.open(
                 directory / "tape",
                 first,
-                stripe=journal.stripe,
+                stripe=split_domain(journal.identity.domain)[1],
                 records_per_segment=records_per_segment,
                 durable=durable,
             )

@@ -7,7 +7,7 @@ bytes.
     kind         sender    body
     1  Data      source    incarnation u64, number u64, records u32, payload (the rest)
     2, 3, 5, 17            tokens, requests, catch-up: see `levelcast.wire.token_codec`
-    4  Repair    sender    [complete datagram of kind Data, Token, Ring or Group, of the same stripe]
+    4  Repair    sender    [complete datagram of kind Data, Token, Ring or Group, of the same network and stripe]
     6 to 10                reformation: see `levelcast.wire.reformation_codec`
     11 to 14               secondary groups: see `levelcast.wire.group_codec`
     15 Probe     prober    number u64, sent u64
@@ -33,14 +33,24 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterable
-from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
 from levelcast import native
 from levelcast.native.layout import DATA_BODY as BODY
-from levelcast.native.layout import KIND_AT, KIND_DATA, LENGTH_AT, STRIPE_AT
+from levelcast.native.layout import KIND_AT, KIND_DATA, LENGTH_AT
 from levelcast.wire import group_codec, reformation_codec, token_codec
-from levelcast.wire.header import HEADER_SIZE, Malformed, Reason, bad_field, new_tuple, open_datagram, seal_datagram
+from levelcast.wire.header import (
+    HEADER_SIZE,
+    Malformed,
+    Reason,
+    bad_field,
+    domain_in,
+    new_tuple,
+    open_datagram,
+    seal_datagram,
+    sender_of,
+    wrong_domain,
+)
 from levelcast.wire.messages import Data, Echo, Group, Message, Probe, Repair, Ring, Token
 from levelcast.wire.packets import check_packet
 from levelcast.wire.parts import COUNT, Codec, Encoder, check_limit, check_no_generation, fixed, unpack_count
@@ -50,31 +60,29 @@ MAX_REPAIR_ITEMS = 1_024
 _ITEM_KINDS = (KIND_DATA, token_codec.KIND_TOKEN, reformation_codec.KIND_RING, group_codec.KIND_GROUP)
 """Kinds that others than the author may send, inside a Repair; their messages keep their datagram."""
 _ITEMS = (Data, Token, Ring, Group)
-_STRIPE = Struct("<H")
-_STRIPE_AND_SENDER = Struct("<HH")
 
 _Authored = TypeVar("_Authored", bound=Token | Ring | Group)
 
 
 class Decoded(NamedTuple):
-    stripe: int
+    domain: int
     message: Message
 
 
-def encode(message: Message, stripe: int) -> bytes:
+def encode(message: Message, domain: int) -> bytes:
     """Return the only datagram that carries `message`; raises `Malformed` for a message that no receiver would accept.
 
     A message that its author has sealed stays as it is.
     """
     try:
-        return _ENCODERS[type(message)](message, stripe)
+        return _ENCODERS[type(message)](message, domain)
     except struct.error as error:
         raise Malformed(Reason.BAD_FIELD, f"{type(message).__name__}: {error}") from None
 
 
-def seal_message(message: _Authored, stripe: int) -> _Authored:
+def seal_message(message: _Authored, domain: int) -> _Authored:
     """Return the same message with its datagram: its author calls this once, before any other use."""
-    return new_tuple(type(message), (*message[:-1], encode(message, stripe)))
+    return new_tuple(type(message), (*message[:-1], encode(message, domain)))
 
 
 def decode(datagram: bytes | memoryview) -> Decoded:
@@ -82,23 +90,23 @@ def decode(datagram: bytes | memoryview) -> Decoded:
     # Slices of bytes are bytes: a view is copied once here, and nothing below has to convert.
     if type(datagram) is not bytes:
         datagram = bytes(datagram)
-    kind, stripe, sender, generation, unsealed = open_datagram(datagram)
+    kind, domain, sender, generation, unsealed = open_datagram(datagram)
     decoder = _DECODERS.get(kind)
     if decoder is None:
         raise Malformed(Reason.UNKNOWN_KIND)
     try:
-        message, end = decoder(unsealed, stripe, sender, generation)
+        message, end = decoder(unsealed, domain, sender, generation)
     except struct.error:
         raise Malformed(Reason.TRUNCATED_BODY) from None
     if end != len(unsealed):
         raise Malformed(Reason.TRAILING_BYTES)
     if kind in _ITEM_KINDS:
         message = new_tuple(type(message), (*message[:-1], datagram))
-    return new_tuple(Decoded, (stripe, message))
+    return new_tuple(Decoded, (domain, message))
 
 
-def decode_batch(datagrams: Iterable[bytes | memoryview], stripe: int) -> tuple[list[Message], Counter[Reason]]:
-    """Return the messages of this stripe in order of arrival, and the number of rejected datagrams by reason."""
+def decode_batch(datagrams: Iterable[bytes | memoryview], domain: int) -> tuple[list[Message], Counter[Reason]]:
+    """Return the messages of this domain in order of arrival, and the number of rejected datagrams by reason."""
     messages: list[Message] = []
     rejected: Counter[Reason] = Counter()
     for datagram in datagrams:
@@ -107,10 +115,10 @@ def decode_batch(datagrams: Iterable[bytes | memoryview], stripe: int) -> tuple[
         except Malformed as malformed:
             rejected[malformed.reason] += 1
         else:
-            if found == stripe:
-                messages.append(message)
+            if reason := wrong_domain(found, domain):
+                rejected[reason] += 1
             else:
-                rejected[Reason.WRONG_STRIPE] += 1
+                messages.append(message)
     return messages, rejected
 
 
@@ -121,44 +129,44 @@ def decode_batch(datagrams: Iterable[bytes | memoryview], stripe: int) -> tuple[
 def _once(encoder: Encoder) -> Encoder:
     """Return an encoder of messages that only their author encodes."""
 
-    def encode_once(message: Token | Ring | Group, stripe: int) -> bytes:
+    def encode_once(message: Token | Ring | Group, domain: int) -> bytes:
         sealed = message.sealed
         if not sealed:
-            return encoder(message, stripe)
-        if sealed[STRIPE_AT : STRIPE_AT + 2] != _STRIPE.pack(stripe):
-            bad_field("a message that was sealed for another stripe")
+            return encoder(message, domain)
+        if domain_in(sealed) != domain:
+            bad_field("a message that was sealed for another stripe or network")
         return sealed
 
     return encode_once
 
 
-def _encode_data(message: Data, stripe: int) -> bytes:
+def _encode_data(message: Data, domain: int) -> bytes:
     source, _, first, last, sealed = message
     if first != last:
         bad_field("several packets, each of which needs its own datagram")
-    if sealed[STRIPE_AT : STRIPE_AT + 4] != _STRIPE_AND_SENDER.pack(stripe, source):
-        bad_field("a packet that was sealed for another stripe, or by another source")
+    if domain_in(sealed) != domain or sender_of(sealed) != source:
+        bad_field("a packet that was sealed for another stripe or network, or by another source")
     return sealed
 
 
-def _decode_data(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Data, int]:
+def _decode_data(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Data, int]:
     check_no_generation(generation)
     incarnation, number, records = BODY.unpack_from(datagram, HEADER_SIZE)
     check_packet(number, records, len(datagram) - HEADER_SIZE - BODY.size)
     return new_tuple(Data, (sender, incarnation, number, number, b"")), len(datagram)
 
 
-def _encode_repair(message: Repair, stripe: int) -> bytes:
+def _encode_repair(message: Repair, domain: int) -> bytes:
     items = message.items
     check_limit(items, MAX_REPAIR_ITEMS, "items")
     for item in items:
         if type(item) not in _ITEMS or not item.sealed:
             bad_field("an item that no Repair carries, or that its author has not sealed")
-    parts = [COUNT.pack(len(items)), *[encode(item, stripe) for item in items]]
-    return seal_datagram(KIND_REPAIR, stripe, message.sender, 0, b"".join(parts))
+    parts = [COUNT.pack(len(items)), *[encode(item, domain) for item in items]]
+    return seal_datagram(KIND_REPAIR, domain, message.sender, 0, b"".join(parts))
 
 
-def _decode_repair(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Repair, int]:
+def _decode_repair(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Repair, int]:
     check_no_generation(generation)
     count, at = unpack_count(datagram, HEADER_SIZE, MAX_REPAIR_ITEMS)
     items: list[Token | Data | Ring | Group] = []
@@ -169,18 +177,18 @@ def _decode_repair(datagram: bytes, stripe: int, sender: int, generation: int) -
             bad_field("an item of a kind that no Repair carries")
         if at + length > len(datagram):
             raise Malformed(Reason.TRUNCATED_BODY)
-        items.append(_decode_item(datagram[at : at + length], stripe))
+        items.append(_decode_item(datagram[at : at + length], domain))
         at += length
     return Repair(sender, tuple(items)), at
 
 
-def _decode_item(datagram: bytes, stripe: int) -> Token | Data | Ring | Group:
-    data = native.open_data(datagram, stripe, Data)  # the ordinary case
+def _decode_item(datagram: bytes, domain: int) -> Token | Data | Ring | Group:
+    data = native.open_data(datagram, domain, Data)  # the ordinary case
     if data is not None:
         return data
-    item_stripe, item = decode(datagram)
-    if item_stripe != stripe:
-        bad_field("an item of another stripe")
+    item_domain, item = decode(datagram)
+    if item_domain != domain:
+        bad_field("an item of another stripe or network")
     assert isinstance(item, Token | Data | Ring | Group)
     return item
 

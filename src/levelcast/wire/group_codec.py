@@ -31,13 +31,13 @@ def _check_members(members: tuple[int, ...]) -> None:
         bad_field("a member twice")
 
 
-def encode_group(message: Group, stripe: int) -> bytes:
+def encode_group(message: Group, domain: int) -> bytes:
     _check_members(message.members)
     body = _GROUP.pack(message.primary) + _MEMBERS.pack(message.members)
-    return seal_datagram(KIND_GROUP, stripe, message.server, message.number, body)
+    return seal_datagram(KIND_GROUP, domain, message.server, message.number, body)
 
 
-def decode_group(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Group, int]:
+def decode_group(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Group, int]:
     (primary,) = _GROUP.unpack_from(datagram, HEADER_SIZE)
     members, end = _MEMBERS.unpack(datagram, HEADER_SIZE + _GROUP.size)
     _check_members(members)

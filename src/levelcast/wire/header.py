@@ -13,7 +13,7 @@ All numbers are little-endian. Every datagram starts with the same 32 bytes, ver
     20      u8    kind of seal (`levelcast.wire.seal`): 1 is a CRC-32 of everything before it
     21      u8    size of the seal: that many bytes at the end of the datagram, 4 with kind 1
     22      u16   key epoch of the seal; 0 with kind 1, which has no key
-    24      u64   network identifier; 0: not assigned
+    24      u64   network identifier: the network file's `[network] id`
 
 The body follows, and then the seal. The seal is checked before the kind, epoch, network and body, so that damage in
 transit and errors of the sender are rejected for different reasons. Magic, version and kind stay in bytes 0 to 3 in
@@ -26,18 +26,26 @@ import enum
 from struct import Struct
 from typing import NoReturn
 
-from levelcast.native.layout import HEADER, KIND_AT, MAGIC, SENDER_AT, VERSION
+from levelcast.native.layout import (
+    HEADER,
+    KIND_AT,
+    MAGIC,
+    NETWORK_AT,
+    SENDER_AT,
+    STRIPE_AT,
+    STRIPE_BITS,
+    STRIPE_MASK,
+    VERSION,
+)
 from levelcast.wire.seal import CRC32, SEALS, Seal
 
 MAX_DATAGRAM = 65_507
 """The largest UDP payload over IPv4."""
 HEADER_SIZE = HEADER.size
 
-NETWORK = 0
-"""The network identifier: not assigned yet."""
-
 _MAGIC_AND_VERSION = MAGIC + bytes((VERSION,))
 _U16 = Struct("<H")
+_U64 = Struct("<Q")
 
 # The per-packet path: a named tuple's own constructor is a Python function around this call.
 new_tuple = tuple.__new__
@@ -73,17 +81,28 @@ def bad_field(what: str) -> NoReturn:
     raise Malformed(Reason.BAD_FIELD, what)
 
 
-def seal_datagram(kind: int, stripe: int, sender: int, generation: int, body: bytes, seal: Seal = CRC32) -> bytes:
+def domain_of(network: int, stripe: int) -> int:
+    """Return the domain of datagrams: one stripe of one network, both in one number."""
+    return network << STRIPE_BITS | stripe
+
+
+def split_domain(domain: int) -> tuple[int, int]:
+    """Return the network identifier and the stripe of a domain."""
+    return domain >> STRIPE_BITS, domain & STRIPE_MASK
+
+
+def seal_datagram(kind: int, domain: int, sender: int, generation: int, body: bytes, seal: Seal = CRC32) -> bytes:
     """Return the header, the body and their seal."""
+    network, stripe = split_domain(domain)
     length = HEADER_SIZE + len(body) + seal.size
     if length > MAX_DATAGRAM:
         raise Malformed(Reason.WRONG_LENGTH, f"{length} bytes do not fit a datagram")
-    head = HEADER.pack(MAGIC, VERSION, kind, stripe, sender, generation, length, seal.kind, seal.size, 0, NETWORK)
+    head = HEADER.pack(MAGIC, VERSION, kind, stripe, sender, generation, length, seal.kind, seal.size, 0, network)
     return b"".join((head, body, seal.make(head, body)))
 
 
 def open_datagram(datagram: bytes) -> tuple[int, int, int, int, bytes]:
-    """Return kind, stripe, sender, generation, and the datagram without its seal, which holds."""
+    """Return kind, domain, sender, generation, and the datagram without its seal, which holds."""
     size = len(datagram)
     if datagram[:3] != _MAGIC_AND_VERSION:
         raise _not_this_version(datagram)
@@ -102,11 +121,9 @@ def open_datagram(datagram: bytes) -> tuple[int, int, int, int, bytes]:
     unsealed = datagram[:end]
     if not seal.holds(unsealed, datagram[end:]):
         raise Malformed(Reason.BROKEN_SEAL)
-    if network != NETWORK:
-        raise Malformed(Reason.WRONG_NETWORK)
     if epoch:
         bad_field("key epoch of a seal without a key")
-    return kind, stripe, sender, generation, unsealed
+    return kind, domain_of(network, stripe), sender, generation, unsealed
 
 
 def _not_this_version(datagram: bytes) -> Malformed:
@@ -118,6 +135,19 @@ def _not_this_version(datagram: bytes) -> Malformed:
     if datagram[2] == 1:
         return Malformed(Reason.VERSION_1, "its sender runs an older Levelcast with header version 1")
     return Malformed(Reason.UNKNOWN_VERSION, f"{datagram[2]}")
+
+
+def domain_in(datagram: bytes) -> int:
+    """Return the domain of a complete datagram."""
+    (stripe,), (network,) = _U16.unpack_from(datagram, STRIPE_AT), _U64.unpack_from(datagram, NETWORK_AT)
+    return domain_of(network, stripe)
+
+
+def wrong_domain(found: int, domain: int) -> Reason | None:
+    """Return why a datagram of the domain `found` is not for nodes of `domain`; None if it is."""
+    if found == domain:
+        return None
+    return Reason.WRONG_STRIPE if found >> STRIPE_BITS == domain >> STRIPE_BITS else Reason.WRONG_NETWORK
 
 
 def sender_of(datagram: bytes) -> int | None:

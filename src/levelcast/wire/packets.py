@@ -37,19 +37,19 @@ def check_packet(number: int, records: int, size: int) -> None:
         bad_field("data")
 
 
-def seal(packet: Packet, stripe: int) -> Data:
+def seal(packet: Packet, domain: int) -> Data:
     """Return one packet as its source sends it."""
     source, incarnation, number, records, payload = packet
     check_packet(number, records, len(payload))
     try:
         body = BODY.pack(incarnation, number, records) + payload
-        return Data(source, incarnation, number, number, seal_datagram(KIND_DATA, stripe, source, 0, body))
+        return Data(source, incarnation, number, number, seal_datagram(KIND_DATA, domain, source, 0, body))
     except struct_error as error:
         raise Malformed(Reason.BAD_FIELD, f"packet: {error}") from None
 
 
 def seal_all(
-    payload: bytes | memoryview, packet_bytes: int, most: int, stripe: int, source: int, incarnation: int, first: int
+    payload: bytes | memoryview, packet_bytes: int, most: int, domain: int, source: int, incarnation: int, first: int
 ) -> tuple[Data | None, int, int]:
     """Seal the records of `payload` in packets of at most `packet_bytes`: at most `most` packets, `MAX_TOGETHER` bytes.
 
@@ -58,7 +58,7 @@ def seal_all(
     """
     most = min(most, max(1, MAX_TOGETHER // packet_bytes))
     sealed, packets, records, taken = native.seal_packets(
-        payload, packet_bytes, most, stripe, source, incarnation, first
+        payload, packet_bytes, most, domain, source, incarnation, first
     )
     return (Data(source, incarnation, first, first + packets - 1, sealed) if packets else None), records, taken
 

@@ -30,7 +30,7 @@ Decoder = Callable[[bytes, int, int, int], tuple[Any, int]]
 class Codec(NamedTuple):
     """The number of a kind of message, its encoder and its decoder.
 
-    A decoder gets the datagram without its seal and the header's stripe, sender and generation, and returns the message
+    A decoder gets the datagram without its seal and the header's domain, sender and generation, and returns the message
     and the end of its body.
     """
 
@@ -97,11 +97,11 @@ def fixed(
     body = Struct("<" + layout)
     names = [name for name in message._fields if name not in (sender, generation)]  # type: ignore[attr-defined]
 
-    def encode(value: _Row, stripe: int) -> bytes:
+    def encode(value: _Row, domain: int) -> bytes:
         check(value)
         content = body.pack(*(getattr(value, name) for name in names))
         number = getattr(value, generation) if generation else 0
-        return seal_datagram(kind, stripe, getattr(value, sender), number, content)
+        return seal_datagram(kind, domain, getattr(value, sender), number, content)
 
     def decode(datagram: bytes, _: int, node: int, number: int) -> tuple[_Row, int]:
         fields = dict(zip(names, body.unpack_from(datagram, HEADER_SIZE), strict=True))

@@ -85,7 +85,7 @@ def _check_join(message: Join) -> None:
     _check_lineage(message.lineage)
 
 
-def encode_join(message: Join, stripe: int) -> bytes:
+def encode_join(message: Join, domain: int) -> bytes:
     _check_join(message)
     before = message.before
     flags = (_BEFORE_PRESENT if before is not None else 0) | (_CURRENT_WITNESSED if message.current_witnessed else 0)
@@ -97,10 +97,10 @@ def encode_join(message: Join, stripe: int) -> bytes:
             _pack_membership(message.current),
         )
     )
-    return seal_datagram(KIND_JOIN, stripe, message.member, message.generation, body)
+    return seal_datagram(KIND_JOIN, domain, message.member, message.generation, body)
 
 
-def decode_join(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Join, int]:
+def decode_join(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Join, int]:
     life, caught_up, have, released, clock_ns, flags = _JOIN.unpack_from(datagram, HEADER_SIZE)
     if flags & ~(_BEFORE_PRESENT | _CURRENT_WITNESSED):
         bad_field("flags")
@@ -122,7 +122,7 @@ def _check_ring(message: Ring) -> None:
     _check_lineage(message.lineage)
 
 
-def encode_ring(message: Ring, stripe: int) -> bytes:
+def encode_ring(message: Ring, domain: int) -> bytes:
     _check_ring(message)
     check_limit(message.edges, MAX_EDGES, "edges")
     parts = [
@@ -138,10 +138,10 @@ def encode_ring(message: Ring, stripe: int) -> bytes:
             parts.append(pack_bytes(address.encode(), MAX_TEXT))
         except UnicodeEncodeError:
             bad_field("edge address")
-    return seal_datagram(KIND_RING, stripe, message.server, message.generation, b"".join(parts))
+    return seal_datagram(KIND_RING, domain, message.server, message.generation, b"".join(parts))
 
 
-def decode_ring(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Ring, int]:
+def decode_ring(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Ring, int]:
     helper, flags = _RING.unpack_from(datagram, HEADER_SIZE)
     if flags & ~_MEMBERSHIP_STANDS:
         bad_field("flags")

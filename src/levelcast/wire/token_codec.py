@@ -54,15 +54,15 @@ CATCH_UP_PACKET_OVERHEAD = _PACKET.size
 """Size of a packet of a CatchUpPackets without its payload."""
 
 
-def encode_token(message: Token, stripe: int) -> bytes:
+def encode_token(message: Token, domain: int) -> bytes:
     generation, slot, timestamp_ns, owner, have, credit, runs, witnessed, _ = message
     check_time(timestamp_ns)
     check_runs(runs)
     body = _TOKEN.pack(slot, timestamp_ns, have, credit) + RUNS.pack(runs) + _MARKS.pack(witnessed)
-    return seal_datagram(KIND_TOKEN, stripe, owner, generation, body)
+    return seal_datagram(KIND_TOKEN, domain, owner, generation, body)
 
 
-def decode_token(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Token, int]:
+def decode_token(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Token, int]:
     slot, timestamp_ns, have, credit = _TOKEN.unpack_from(datagram, HEADER_SIZE)
     check_time(timestamp_ns)
     runs, at = RUNS.unpack(datagram, HEADER_SIZE + _TOKEN.size)
@@ -71,13 +71,13 @@ def decode_token(datagram: bytes, stripe: int, sender: int, generation: int) -> 
     return new_tuple(Token, (generation, slot, timestamp_ns, sender, have, credit, runs, witnessed, b"")), at
 
 
-def encode_request(message: Request, stripe: int) -> bytes:
+def encode_request(message: Request, domain: int) -> bytes:
     check_runs(message.packets)
     body = _REQUEST.pack(message.have) + _SLOTS.pack(message.slots) + RUNS.pack(message.packets)
-    return seal_datagram(KIND_REQUEST, stripe, message.sender, message.generation, body)
+    return seal_datagram(KIND_REQUEST, domain, message.sender, message.generation, body)
 
 
-def decode_request(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Request, int]:
+def decode_request(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Request, int]:
     (have,) = _REQUEST.unpack_from(datagram, HEADER_SIZE)
     slots, at = _SLOTS.unpack(datagram, HEADER_SIZE + _REQUEST.size)
     packets, at = RUNS.unpack(datagram, at)
@@ -97,7 +97,7 @@ def _check_catch_up(message: CatchUp) -> None:
         check_runs(runs)
 
 
-def encode_catch_up(message: CatchUp, stripe: int) -> bytes:
+def encode_catch_up(message: CatchUp, domain: int) -> bytes:
     _check_catch_up(message)
     check_limit(message.slots, MAX_CATCH_UP_SLOTS, "slots")
     parts = [
@@ -109,10 +109,10 @@ def encode_catch_up(message: CatchUp, stripe: int) -> bytes:
     for slot, timestamp_ns, runs in message.slots:
         parts.append(_CATCH_UP_SLOT.pack(slot, timestamp_ns))
         parts.append(RUNS.pack(runs))
-    return seal_datagram(KIND_CATCH_UP, stripe, message.sender, 0, b"".join(parts))
+    return seal_datagram(KIND_CATCH_UP, domain, message.sender, 0, b"".join(parts))
 
 
-def decode_catch_up(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[CatchUp, int]:
+def decode_catch_up(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[CatchUp, int]:
     check_no_generation(generation)
     after_slot, upto_slot = _CATCH_UP.unpack_from(datagram, HEADER_SIZE)
     chain_before, at = unpack_bytes(datagram, HEADER_SIZE + _CATCH_UP.size, MAX_HASH)
@@ -128,7 +128,7 @@ def decode_catch_up(datagram: bytes, stripe: int, sender: int, generation: int) 
     return message, at
 
 
-def encode_catch_up_packets(message: CatchUpPackets, stripe: int) -> bytes:
+def encode_catch_up_packets(message: CatchUpPackets, domain: int) -> bytes:
     packets = message.packets
     check_limit(packets, MAX_CATCH_UP_PACKETS, "packets")
     parts = [_AFTER.pack(message.after_slot), COUNT.pack(len(packets))]
@@ -136,10 +136,10 @@ def encode_catch_up_packets(message: CatchUpPackets, stripe: int) -> bytes:
         check_packet(number, records, len(payload))
         parts.append(_PACKET.pack(source, incarnation, number, records, len(payload)))
         parts.append(payload)
-    return seal_datagram(KIND_CATCH_UP_PACKETS, stripe, message.sender, 0, b"".join(parts))
+    return seal_datagram(KIND_CATCH_UP_PACKETS, domain, message.sender, 0, b"".join(parts))
 
 
-def decode_catch_up_packets(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[CatchUpPackets, int]:
+def decode_catch_up_packets(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[CatchUpPackets, int]:
     check_no_generation(generation)
     (after_slot,) = _AFTER.unpack_from(datagram, HEADER_SIZE)
     count, at = unpack_count(datagram, HEADER_SIZE + _AFTER.size, MAX_CATCH_UP_PACKETS)

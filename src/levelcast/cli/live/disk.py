@@ -14,6 +14,7 @@ from levelcast.cli.options import NETWORK_FILE, Data, Interface, NetworkFile, op
 from levelcast.errors import NetError
 from levelcast.network import Network, load_network
 from levelcast.network.placement import Placement, all_places, place_of, places
+from levelcast.network.stripe_config import ring_config
 from levelcast.node.operate.control_source import (
     membership_to_change,
     newest_membership,
@@ -61,7 +62,7 @@ def init(
     chosen = all_places(network) if name is None else [place_of(network, name, stripe)]
     data.mkdir(parents=True, exist_ok=True)
     for place in chosen:
-        made = initialise_disk(data, place.part, _index(network, place), network.tape.durable)
+        made = initialise_disk(data, place.part, ring_config(network, place.stripe).domain, network.tape.durable)
         typer.echo(f"{data / place.part}: {'created an empty journal, life 1' if made else 'already has a journal'}")
 
 
@@ -90,7 +91,7 @@ def lost(
         raise NetError(f"{place.part}: still running, so its disk is not lost; stop it first")
     chosen = life if life is not None else _next_life(network, place, data)
     data.mkdir(parents=True, exist_ok=True)
-    aside = declare_lost(data, place.part, chosen, _index(network, place), network.tape.durable)
+    aside = declare_lost(data, place.part, chosen, ring_config(network, place.stripe).domain, network.tape.durable)
     if aside is not None:
         typer.echo(f"The remaining files are in {aside}; remove them when they are no longer needed.")
     typer.echo(f"{data / place.part}: created an empty journal, life {chosen}")
@@ -183,7 +184,3 @@ def _receivers(network: Network, stripe: str) -> list[Answer]:
     """Return the status of the primaries of a stripe that reply."""
     parts = [place.part for place in places(network, stripe) if place.role.in_ring]
     return [answer for answer in ask_all(network, parts, _ASK_S) if answer.ok]
-
-
-def _index(network: Network, place: Placement) -> int:
-    return network.stripe(place.stripe).index

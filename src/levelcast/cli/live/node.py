@@ -14,6 +14,7 @@ from levelcast.cli.errors import duration_ns
 from levelcast.cli.options import NETWORK_FILE, Data, Impair, Interface, NetworkFile, option
 from levelcast.network import load_network
 from levelcast.network.placement import place_of
+from levelcast.network.stripe_config import ring_config
 from levelcast.node.node import FREQUENT, Node
 from levelcast.node.options import NodeOptions
 from levelcast.protocol.event_text import sentence
@@ -84,7 +85,7 @@ def node(
 
     if initialise:
         place = place_of(network, name, stripe)
-        initialise_disk(data, place.part, network.stripe(place.stripe).index, network.tape.durable)
+        initialise_disk(data, place.part, ring_config(network, place.stripe).domain, network.tape.durable)
     running = Node(network, name, data, time.time_ns(), options, on_event, stripe)
     if running.warning is not None:
         typer.echo(f"levelcast: {running.warning}", err=True)

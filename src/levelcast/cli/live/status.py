@@ -21,6 +21,7 @@ from levelcast.cli.output import cell, print_json, table
 from levelcast.network import Network, load_network
 from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION, SECONDARY, RoleKind
 from levelcast.node.status_client import Answer, ask_all, in_one_ring, not_served
+from levelcast.wire.header import Reason
 
 REFORMATIONS_SHOWN = 8
 _EVERY_S = 1.0
@@ -213,8 +214,16 @@ def _remarks(answers: Sequence[Answer]) -> list[Text]:
         said = answer.status
         if said.get("namesakes"):
             remarks.append(Text(f"Another process also runs as {answer.name}; stop one of them.", "bold red"))
-        if said.get("malformed"):
-            reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(said["malformed"].items()))
+        malformed = dict(said.get("malformed", {}))
+        if foreign := malformed.pop(Reason.WRONG_NETWORK.value, 0):
+            what = f"{answer.name} dropped {foreign:,} datagrams of another network on its multicast group."
+            remarks.append(Text(what, "yellow"))
+        if unlisted := said.get("unlisted_sources"):
+            which = ", ".join(map(str, unlisted))
+            what = f"{answer.name} orders sources that its network file does not have: {which}; add their [[floor]]."
+            remarks.append(Text(what, "bold yellow"))
+        if malformed:
+            reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(malformed.items()))
             remarks.append(Text(f"{answer.name} rejected malformed datagrams: {reasons}.", "yellow"))
     return remarks
 

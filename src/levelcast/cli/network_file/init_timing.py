@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
+from secrets import randbits
 from typing import Annotated
 
 import typer
@@ -14,7 +15,7 @@ from rich.table import Table
 
 from levelcast.cli.options import NETWORK_FILE, Force, NetworkFile, option
 from levelcast.cli.output import print_json
-from levelcast.network import Network, NetworkError, Problem, five_cities, load_network
+from levelcast.network import FiveCities, Network, NetworkError, Problem, five_cities, load_network
 from levelcast.network.warnings import included_files, warnings
 from levelcast.timing.derive import Explained
 from levelcast.timing.rules import BoundTerm
@@ -33,7 +34,7 @@ def init(
 
     levelcast init -o my-network.toml --force
     """
-    write_new(out, five_cities(), force=force)
+    write_new(out, five_cities(FiveCities.identified(randbits(64))), force=force)
     typer.echo(f"Wrote {out}. To see the resulting timing: levelcast timing --network {out}")
 
 

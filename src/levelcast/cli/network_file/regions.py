@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from secrets import randbits
 from typing import Annotated
 
 import numpy as np
@@ -73,7 +74,7 @@ def regions(
     plan, told = _plan(delays, measured, weights, sites, wanted, bound)
     placed = share_out(plan.load(), receivers, 2)
     if out is not None:
-        write_new(out, region_file(measured, plan, placed, slot_ms=slot_ms), force=force)
+        write_new(out, region_file(measured, plan, placed, slot_ms=slot_ms, network_id=randbits(64)), force=force)
     if as_json:
         print_json([_as_json(measured, *row) for row in zip(told, placed, strict=True)])
         return

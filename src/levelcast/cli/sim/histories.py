@@ -137,6 +137,7 @@ def _show_summary(summary: Summary, scenario: str, seeds: range, without: str | 
         "catch-ups by frames": summary.caught_up_by_frames,
         "faults injected right after a critical step": summary.strikes,
         "damaged datagrams rejected": summary.malformed,
+        "datagrams of another network rejected": summary.foreign,
         "liveness, fraction of the bound: p50 / p99 / max": " / ".join(
             f"{summary.liveness_quantile(share):.2f}" for share in (0.5, 0.99, 1.0)
         ),

@@ -19,13 +19,17 @@ MOST_RECEIVERS = 200
 """A ring works with less than a few hundred receivers (MS §4); more of them are secondaries."""
 
 
-def region_file(delays: Delays, plan: Regions, receivers: Indexes, *, slot_ms: float = 50.0) -> str:
+def region_file(
+    delays: Delays, plan: Regions, receivers: Indexes, *, slot_ms: float = 50.0, network_id: int | None = None
+) -> str:
     """Return the text of a network file: region i has `receivers[i]` receivers, for lines a and b in turn."""
     sites = [(number, site) for number, pair in enumerate(plan.sites.tolist()) for site in pair]
     names = site_names([delays.names[site] for _, site in sites])
     name_of = {site: name for (_, site), name in zip(sites, names, strict=True)}
     region_of = [name_of[pair[0]] for pair in plan.sites.tolist()]
     lines = ["# Regions planned by `levelcast regions` from delay and loss. Each has two sites: line a and line b.", ""]
+    if network_id is not None:
+        lines += ["[network]", f'id = "{network_id:016x}"', ""]
     for number, site in sites:
         city = delays.names[site].replace("\\", "").replace('"', "")
         lines.append(toml_table("site", name=name_of[site], city=city, region=region_of[number]))

@@ -8,7 +8,8 @@ from levelcast.network.sections.draft import Draft
 
 
 def read(root: Fields, draft: Draft) -> None:
-    draft.add(name=root.table("network").text("name"), sites=_read_sites(root))
+    fields = root.table("network")
+    draft.add(name=fields.text("name"), given_id=fields.identifier("id"), sites=_read_sites(root))
 
 
 def _read_sites(root: Fields) -> tuple[Site, ...]:

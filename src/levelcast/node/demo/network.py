@@ -71,16 +71,15 @@ def network_text(loss_ratio: float = LOSS_RATIO, floors: Floors | None = None) -
     chance = SystemRandom()
     port = _free_ports(chance)
     return five_cities(
-        FiveCities(
+        FiveCities.identified(
+            chance.getrandbits(64),
             name=f"five cities, their delays divided by {SCALE}",
             nearer=SCALE,
             loss_ratio=loss_ratio,
             slot=f"{SLOT_MS}ms",
             process=f"{PROCESS_MS}ms",
             floors=FLOORS if floors is None else _floors(floors),
-            core_address=f"239.192.{chance.randint(80, 250)}.1",
             core_port=port,
-            edge_block=f"239.193.{chance.randint(1, 250)}",
             edge_port=port + 2,
             status_port=port + 6,
         )

@@ -98,7 +98,7 @@ def send_records(
     source = Source(config, CONTROL_SOURCE, incarnation, JournalImage(), now)
     with usable(interface):
         sockets = CoreSockets(group.address, group.port, interface, hears_data=False)
-    driver = Driver(CONTROL_SOURCE, config.stripe, source, sockets, NodeStore(), work=_Sender(source, payloads))
+    driver = Driver(CONTROL_SOURCE, config.domain, source, sockets, NodeStore(), work=_Sender(source, payloads))
     try:
         until = time.monotonic() + timeout_s
         driver.run(lambda: source.witnessed >= len(payloads) or source.superseded or time.monotonic() > until)

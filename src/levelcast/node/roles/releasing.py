@@ -123,6 +123,7 @@ class ReleasingRole(Role):
                 str(source): {"incarnation": position.incarnation, "ordered": position.next - 1}
                 for source, position in sorted(said.sources.items())
             },
+            "unlisted_sources": list(said.unlisted),
             "tape_bytes": self.store.tape.size_bytes,
             "tape_segments": self.store.tape.segments,
         }

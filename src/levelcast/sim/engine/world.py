@@ -21,6 +21,7 @@ from levelcast.protocol.effects import GROUP, SERVERS, Effect, Forget, Persist, 
 from levelcast.protocol.events import Event, Voided
 from levelcast.protocol.machine import EVERY_KIND, Machine
 from levelcast.sim.engine.disk import Disk
+from levelcast.sim.engine.foreign import ForeignNetwork
 from levelcast.sim.engine.network import Copy, VirtualNetwork
 from levelcast.wire.codec import decode_batch, encode
 from levelcast.wire.messages import Data, Message
@@ -241,6 +242,7 @@ class World:
         self.trace_lines: deque[TraceLine] = deque(maxlen=TRACE_LENGTH)
         self.partial_multicast: Callable[[SimNode, Message, list[int]], list[int]] | None = None
         """Called by `send`: returns the nodes that a multicast reaches; set by the adversary."""
+        self.foreign: ForeignNetwork | None = None
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._arrivals: list[tuple[int, int, SimNode, Message]] = []
         self._sequence = 0
@@ -297,20 +299,32 @@ class World:
 
     def _copies(self, sender: SimNode, receivers: list[int], message: Message) -> Iterator[tuple[Copy, Message]]:
         """Yield the copies of a message that arrive, decoded; damaged ones are usually rejected."""
-        stripe = self.config.stripe
+        domain = self.config.domain
         if self._encoded is None or self._encoded[0] is not message:
-            datagram = encode(message, stripe)
-            (received,), _ = decode_batch((datagram,), stripe)
+            datagram = encode(message, domain)
+            (received,), _ = decode_batch((datagram,), domain)
             self._encoded = (message, datagram, received)
+            if self.foreign is not None:
+                self._overhear(self.foreign, sender, message)
         _, datagram, received = self._encoded
         for copy in self.network.copies(sender.id, receivers, datagram):
             if copy.damaged is None:
                 yield copy, received
             else:
-                survivors, reasons = decode_batch((copy.damaged,), stripe)
+                survivors, reasons = decode_batch((copy.damaged,), domain)
                 self.nodes[copy.to].malformed.update(reason.value for reason in reasons)
                 for survivor in survivors:
                     yield copy, survivor
+
+    def _overhear(self, foreign: ForeignNetwork, sender: SimNode, message: Message) -> None:
+        """Let the other network send its counterpart of a message to every node that listens to such messages."""
+        hearing = [node for node in self.nodes.values() if type(message) in node.listens and node is not sender]
+
+        def deliver(delay_ns: int, accepted: Message) -> None:
+            for node in hearing:
+                self.bring(self.now + delay_ns, node, accepted)
+
+        foreign.overhear(message, len(hearing), deliver)
 
     def _deliver(self, copy: Copy, message: Message) -> None:
         self.bring(self.now + copy.delay_ns, self.nodes[copy.to], message)

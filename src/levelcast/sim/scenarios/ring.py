@@ -19,6 +19,7 @@ from levelcast.ring.secondary import Secondary
 from levelcast.ring.source import Source
 from levelcast.sim.check.ring import InvariantBroken, PacketId, what_broke
 from levelcast.sim.engine.disk import Disk
+from levelcast.sim.engine.foreign import ForeignNetwork
 from levelcast.sim.engine.network import VirtualNetwork, Weather
 from levelcast.sim.engine.world import START_NS, SimNode, World
 from levelcast.sim.faults import MS, Adversary
@@ -56,6 +57,8 @@ class HistoryCounts:
     caught_up_by_frames: int = 0
     strikes: int = 0
     malformed: int = 0
+    foreign: int = 0
+    """Datagrams of another network that nodes rejected."""
     secondaries: int = 0
     groups: int = 0
     layers: int = 0
@@ -119,6 +122,7 @@ class RingHistory(SimulatedRing):
         calm = Weather(loss=rng.choice((0.0, 0.01, 0.02)), jitter_ns=1 * MS)
         network = VirtualNetwork(rng, delays, {node: rng.randint(0, 2) for node in nodes}, calm)
         super().__init__(self._make_world(config, network), CLOCK_ERROR_NS)
+        self.world.foreign = self._foreign = ForeignNetwork(config.domain, seed)
         self._lost_lives: set[MemberLife] = set()
         self._wanted: list[Membership] = []
         self._configured = config.membership
@@ -378,6 +382,7 @@ class RingHistory(SimulatedRing):
             strikes=self.adversary.strikes,
             stripes=1,
             malformed=sum(sum(node.malformed.values()) for node in world.nodes.values()),
+            foreign=self._foreign.rejected,
             liveness_ns=self.liveness_ns,
             bound_ns=self.bound_ns,
             mode=self.config.timing.mode,

@@ -90,14 +90,14 @@ def _checksum(kind: int, checked: bytes | memoryview, body: memoryview, segment:
     return crc32(body[-CRC32.size :] if own else body, crc32(checked, segment & 0xFFFFFFFF))
 
 
-def read_entry(content: bytes, at: int, stripe: int, segment: int) -> LocatedEntry:
+def read_entry(content: bytes, at: int, domain: int, segment: int) -> LocatedEntry:
     """Return the entry that starts at byte `at`; raise BadEntry if it is missing or incomplete."""
     body = content[at + HEAD.size : _end_of(content, at, segment)]
     kind = content[at + 2]
     size = HEAD.size + len(body)
     try:
         if kind == KIND_MESSAGE:
-            return LocatedEntry(at, size, _read_message(body, stripe))
+            return LocatedEntry(at, size, _read_message(body, domain))
         if kind == KIND_CHECKPOINT:
             return LocatedEntry(at, size, Checkpoint(_SLOT.unpack_from(body)[0], body[_SLOT.size :]))
         if kind in _SMALL:
@@ -108,14 +108,14 @@ def read_entry(content: bytes, at: int, stripe: int, segment: int) -> LocatedEnt
     raise BadEntry(f"unknown kind {kind}")
 
 
-def _read_message(body: bytes, stripe: int) -> Token | Data | Ring:
+def _read_message(body: bytes, domain: int) -> Token | Data | Ring:
     """Decode one datagram, or the datagrams of consecutive packets."""
     messages: list[Message] = []
     at = 0
     while at < len(body) or not messages:
         (length,) = COUNT.unpack_from(body, at + LENGTH_AT)
         found, message = decode(body[at : at + length])
-        if not isinstance(message, MESSAGES) or found != stripe:
+        if not isinstance(message, MESSAGES) or found != domain:
             raise BadEntry("message of a type that is not journaled")
         messages.append(message)
         at += length
@@ -142,11 +142,11 @@ def _end_of(content: bytes, at: int, segment: int) -> int:
     return end
 
 
-def read_entries(content: bytes, at: int, stripe: int, segment: int) -> Iterator[LocatedEntry]:
+def read_entries(content: bytes, at: int, domain: int, segment: int) -> Iterator[LocatedEntry]:
     """Yield entries from byte `at` up to the first bad one."""
     while at < len(content):
         try:
-            found = read_entry(content, at, stripe, segment)
+            found = read_entry(content, at, domain, segment)
         except BadEntry:
             return
         yield found

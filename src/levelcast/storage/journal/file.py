@@ -5,11 +5,12 @@
 
     offset  type  field of a segment's header
     0       8s    "LVLCJRNL"
-    8       u16   version, 3: its messages have header version 2 (`levelcast.wire.header`)
+    8       u16   version, 4
     10      u16   stripe
     12      u32   life
     16      u64   number of the segment
-    24      u32   CRC-32 of the bytes before
+    24      u64   network identifier; absent in version 3, where it is 0
+    32      u32   CRC-32 of the bytes before
 
 - `append` collects entries, `commit` writes them with one write. After `commit` has returned, they survive a crash of
   the process; with `durable="power"` also a crash of the machine.
@@ -49,7 +50,7 @@ from levelcast.storage.append_file import (
 )
 from levelcast.storage.journal.entries import FIRST_OF_WRITE, HEAD, body_of, head_of, later_write_after, read_entries
 from levelcast.storage.journal.open_marker import mark_session, was_cut_off_by_a_restart
-from levelcast.wire.header import new_tuple
+from levelcast.wire.header import domain_of, new_tuple, split_domain
 from levelcast.wire.messages import Data, Ring, Token
 
 SUFFIX = ".journal"
@@ -58,13 +59,22 @@ SEGMENT_BYTES = 8 << 20
 MOST_SPARES = 2
 """Maximum number of segments kept for reuse."""
 _MAGIC = b"LVLCJRNL"
-_VERSION = 3
-_HEADER = Struct("<8sHHIQI")
+_VERSION = 4
+_HEADER = Struct("<8sHHIQQ")
+_HEADER_3 = Struct("<8sHHIQ")
 _HEADER_CRC = Struct("<I")
 _FIRST = 1
 
 _STATE: tuple[type, ...] = (Promise, Ring, Checkpoint, ServerCounter, SourceMark)
 """Entry types of which only the last entry counts."""
+
+
+class JournalIdentity(NamedTuple):
+    """Owner of a journal: the same in the header of each segment."""
+
+    domain: int
+    """Network and stripe (`levelcast.wire.header`)."""
+    life: int
 
 
 class EntryLocation(NamedTuple):
@@ -75,23 +85,28 @@ class EntryLocation(NamedTuple):
     size: int
 
 
-def initialise(directory: Path | str, life: int, stripe: int = 0, durable: Durability = "process") -> None:
+def initialise(directory: Path | str, life: int, domain: int = 0, durable: Durability = "process") -> None:
     """Create an empty journal: at a node's first start, or with a new `life` after its disk was lost (rule 12)."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.glob("*" + SUFFIX)):
         raise TapeError(f"{directory}: journal already exists; a node keeps one journal for the life of its disk")
     remove_unfinished(directory)
-    AppendFile.create(_path(directory, _FIRST), _header(stripe, life, _FIRST), durable).close()
+    AppendFile.create(_path(directory, _FIRST), _header(domain, life, _FIRST), durable).close()
 
 
 def life_of(directory: Path | str) -> int:
     """Return the life of a journal; raise TapeError if it has no readable segment."""
+    return identity_of(directory).life
+
+
+def identity_of(directory: Path | str) -> JournalIdentity:
+    """Return the identity of a journal; raise TapeError if it has no readable segment."""
     paths = sorted(Path(directory).glob("*" + SUFFIX))
     if not paths:
         raise TapeError(f"{directory}: journal not found")
     with paths[-1].open("rb") as file:
-        return _read_header(paths[-1], file.read(_HEADER.size))[1]
+        return _read_header(paths[-1], file.read(_HEADER.size + _HEADER_CRC.size))[0]
 
 
 class JournalFile:
@@ -101,8 +116,7 @@ class JournalFile:
         self.directory = directory
         self.durable = durable
         self.segment_bytes = segment_bytes
-        self.life = 0
-        self.stripe = 0
+        self.identity = JournalIdentity(0, 0)
         self._lock = -1
         self._is_open = False
         self._segments: dict[int, AppendFile] = {}
@@ -165,16 +179,15 @@ class JournalFile:
         for path in paths:
             file = AppendFile.open(path)
             content = file.read(file.size, 0)
-            stripe, life, number = _read_header(path, content)
+            identity, number, end = _read_header(path, content)
             self._segments[number] = file
             if image is None:
-                self.stripe, self.life = stripe, life
-                image = JournalImage(life)
-            elif (stripe, life, number) != (self.stripe, self.life, self._current + 1):
+                self.identity = identity
+                image = JournalImage(identity.life)
+            elif (identity, number) != (self.identity, self._current + 1):
                 raise TapeError(f"{path}: does not follow the previous segment; a segment of this journal is missing")
             self._current = number
-            end = _HEADER.size
-            for found in read_entries(content, end, stripe, number):
+            for found in read_entries(content, end, identity.domain, number):
                 image.apply(found.entry)
                 place = EntryLocation(number, found.at, found.size)
                 end = found.at + found.size
@@ -183,7 +196,7 @@ class JournalFile:
             if end < len(content):
                 self._cut_off(file, content, end, is_last=path == paths[-1])
         assert image is not None
-        self._begun_at = _HEADER.size
+        self._begun_at = _HEADER.size + _HEADER_CRC.size
         return image
 
     def _cut_off(self, file: AppendFile, content: bytes, end: int, *, is_last: bool) -> None:
@@ -295,7 +308,7 @@ class JournalFile:
     def _roll(self) -> None:
         """Begin a new segment. If the disk is full, continue the old one; the next commit tries again."""
         number = self._current + 1
-        content = bytearray(_header(self.stripe, self.life, number))
+        content = bytearray(_header(*self.identity, number))
         for kind, body in self._state.values():
             content += head_of(kind, FIRST_OF_WRITE, body, number) + body
         moved: dict[EntryLocation, EntryLocation] = {}
@@ -356,23 +369,29 @@ def _path(directory: Path, number: int) -> Path:
     return directory / f"{number:016}{SUFFIX}"
 
 
-def _header(stripe: int, life: int, number: int) -> bytes:
-    head = _HEADER.pack(_MAGIC, _VERSION, stripe, life, number, 0)[: -_HEADER_CRC.size]
+def _header(domain: int, life: int, number: int) -> bytes:
+    network, stripe = split_domain(domain)
+    head = _HEADER.pack(_MAGIC, _VERSION, stripe, life, number, network)
     return head + _HEADER_CRC.pack(crc32(head))
 
 
-def _read_header(path: Path, content: bytes) -> tuple[int, int, int]:
-    """Return stripe, life and number."""
-    if len(content) < _HEADER.size or not content.startswith(_MAGIC):
+def _read_header(path: Path, content: bytes) -> tuple[JournalIdentity, int, int]:
+    """Return the journal's identity, the segment's number, and the size of the header."""
+    if len(content) < _HEADER_3.size + _HEADER_CRC.size or not content.startswith(_MAGIC):
         raise TapeError(f"{path}: not a Levelcast journal")
-    _, version, stripe, life, number, checksum = _HEADER.unpack_from(content)
-    if version < _VERSION:
+    _, version, stripe, life, number = _HEADER_3.unpack_from(content)
+    if version < 3:
         raise TapeError(
             f"{path}: this journal has datagrams of header version 1, which nodes no longer accept; move the data "
             "directory of every node aside (tapes, release logs and certificates stay readable there) and start the "
             "network again with `levelcast disk init --network FILE --all --data DIR`"
         )
-    check_version(path, version, _VERSION)
-    if checksum != crc32(content[: _HEADER.size - _HEADER_CRC.size]) or path != _path(path.parent, number):
+    if version != 3:
+        check_version(path, version, _VERSION)
+    size = _HEADER_3.size if version == 3 else _HEADER.size
+    if content[size : size + _HEADER_CRC.size] != _HEADER_CRC.pack(crc32(content[:size])) or path != _path(
+        path.parent, number
+    ):
         raise TapeError(f"{path}: its header is damaged; restore the file, or declare the disk lost")
-    return stripe, life, number
+    network = 0 if version == 3 else _HEADER.unpack_from(content)[-1]
+    return JournalIdentity(domain_of(network, stripe), life), number, size + _HEADER_CRC.size
