@@ -5,13 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from levelcast.node.demo.outcome import DemoOutcome, ReceiverLine, _evenness, explain_late, floor_problem
-from levelcast.node.demo.run import FloorLine
+from levelcast.node.demo.outcome import DemoOutcome, ReceiverLine, _evenness, explain_late
+from levelcast.node.verdict import floor_problem
 from levelcast.storage.release_log import LATE, RELEASE
-
-
-def floor(published: int) -> FloorLine:
-    return FloorLine("XNYS", "new-york", published, 0, 0, running=False)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +28,7 @@ def floor(published: int) -> FloorLine:
 def test_trades_of_a_floor_are_on_the_tape_once_and_in_order(
     numbers: list[int], published: int, unsafe: int, restarted: bool, says: str
 ) -> None:
-    found = floor_problem(np.array(numbers, np.int64), floor(published), unsafe, restarted=restarted)
+    found = floor_problem(np.array(numbers, np.int64), published, unsafe, restarted=restarted)
     assert found == says
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from levelcast.network import five_cities, parse_network
 from levelcast.pipeline.audit.base import AuditOptions, Finding, Job, Result
 from levelcast.pipeline.audit.inputs import gather
 from levelcast.pipeline.audit.order import run
@@ -253,3 +255,12 @@ def test_an_empty_tape_is_refused(data: Path) -> None:
     shutil.rmtree(data / "perth-1")
     with pytest.raises(TapeError, match="lima-1/tape: the tape is empty"):
         gather([data])
+
+
+def test_a_source_that_the_network_file_lacks_is_named(data: Path) -> None:
+    network = parse_network(five_cities())
+    listed = [replace(network.floors[0], id=source) for source in (201, 203)]
+    inputs = replace(gather([data]), network=replace(network, floors=tuple(listed)))
+    result = run(Job(None, inputs, AuditOptions()))
+    assert result.passed, result.findings
+    assert result.remarks == ["stripe 0: source 202 is on the tapes and not in the network file"]

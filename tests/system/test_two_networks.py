@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from levelcast.network import load_network
 from levelcast.node.cluster import Cluster, ClusterRun, Kill
 from levelcast.node.options import NodeOptions
 from levelcast.node.status_client import ask_all
-from levelcast.node.verdict import judge
+from levelcast.node.verdict import check_floors, judge
 from levelcast.records import RTYPE_TRADE
 from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.reader import TapeReader
@@ -59,7 +60,13 @@ def run_both(folder: Path, variant: str, run_s: float) -> None:
                 foreign[key] = max(found, foreign.get(key, 0))
     for run, publishers in zip(runs, ({1, 2}, {71, 72}), strict=True):
         verdict = judge(run.cluster.data, RECEIVERS, run.problems)
+        cluster, network = run.cluster, run.cluster.network
+        check_floors(cluster, network.stripes[0].name, verdict)
         assert verdict.identical, verdict.problems
+        cluster.network = replace(network, floors=network.floors[:1])
+        check_floors(cluster, network.stripes[0].name, verdict)
+        assert len(verdict.problems) == 1
+        assert f"of publisher {max(publishers)}, which the network file lacks" in verdict.problems[0]
         assert publishers_of(run.cluster.data / "a-1") == publishers
         assert all(foreign[f"{run.cluster.data.name}/{name}"] > 0 for name in RECEIVERS), foreign
 

@@ -62,6 +62,8 @@ class ClusterNode:
     status: dict[str, Any] = field(default_factory=dict)
     kills: int = 0
     expected_end: bool = False
+    resumed: bool = False
+    """It had a journal before the cluster started it."""
 
     @property
     def running(self) -> bool:
@@ -118,7 +120,8 @@ class Cluster:
         names = [name for name, member in self.members.items() if not roles or member.place.role in roles]
         for name in names:
             domain = ring_config(self.network, self.members[name].place.stripe).domain
-            initialise_disk(self.data, name, domain, self.network.tape.durable)
+            made = initialise_disk(self.data, name, domain, self.network.tape.durable)
+            self.members[name].resumed = not made
         self.reset_clock()
         for name in names:
             self.start(name)

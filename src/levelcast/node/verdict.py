@@ -6,9 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.network.roles import FLOOR
+from levelcast.node.cluster import Cluster
+from levelcast.records import RTYPE_TRADE, TRADE
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import Nanoseconds, common_slots, is_late, lateness_ns, read_releases, spreads_ns
 from levelcast.storage.tape.compare import compare, verify
+from levelcast.storage.tape.directory import tape_directory
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.units import quantiles
 
 
@@ -38,6 +46,17 @@ class ClusterVerdict:
     @property
     def identical(self) -> bool:
         return not self.problems
+
+
+@dataclass(frozen=True, slots=True)
+class TapeTrades:
+    """The trades on a tape, field by field."""
+
+    slots: npt.NDArray[np.uint64]
+    times_ns: Nanoseconds
+    publishers: npt.NDArray[np.uint16]
+    numbers: npt.NDArray[np.int64]
+    """Each floor counts its trades from 1."""
 
 
 def judge(data: Path, names: Sequence[str], problems: Sequence[str] = ()) -> ClusterVerdict:
@@ -75,3 +94,65 @@ def three_quantiles(values: Nanoseconds) -> tuple[int, int, int]:
     """Return median, p99 and maximum; zeros without values."""
     median, p99, largest = map(int, quantiles(values, (0.5, 0.99, 1.0)))
     return median, p99, largest
+
+
+def read_trades(directory: Path, time_field: str) -> TapeTrades:
+    """Read the trades of a tape; `time_field` is the field with their time."""
+    slots, times, publishers, numbers = [], [], [], []
+    for frame in TapeReader(tape_directory(directory)).frames():
+        for batch in frame.batches():
+            if batch.kind.rtype == RTYPE_TRADE:
+                records = batch.records
+                slots.append(np.full(len(records), frame.line.slot, np.uint64))
+                times.append(records[time_field].astype(np.int64))
+                publishers.append(records["publisher_id"].copy())
+                numbers.append(records["venue_sequence"].astype(np.int64))
+    if not slots:
+        nothing = np.zeros(0, np.int64)
+        return TapeTrades(nothing.astype(np.uint64), nothing, nothing.astype(np.uint16), nothing)
+    return TapeTrades(*(np.concatenate(parts) for parts in (slots, times, publishers, numbers)))
+
+
+def floor_problem(numbers: npt.NDArray[np.int64], published: int, unsafe: int, *, restarted: bool) -> str:
+    """Return an error in a floor's trades on the tape, found by their numbers; "" for none.
+
+    `unsafe` trades may be missing: they are in packets that were not witnessed when the floor was stopped. A floor that
+    was restarted skips numbers, and counts only the trades since then.
+    """
+    steps = np.diff(numbers)
+    if np.any(steps == 0) or len(np.unique(numbers)) < len(numbers):
+        return "has a trade on the tape twice"
+    if np.any(steps < 0):
+        return "has trades on the tape out of order"
+    missing = published - len(numbers)
+    if missing > unsafe:
+        return f"has published {published:,} trades; {missing:,} of them are not on the tape"
+    if not restarted and (missing < 0 or not np.array_equal(numbers, np.arange(1, len(numbers) + 1))):
+        return "has trades on the tape that differ from those it published"
+    return ""
+
+
+def check_floors(cluster: Cluster, stripe: str, verdict: ClusterVerdict) -> None:
+    """Add a problem unless the tape has the trades of its floors: each once, in order, and no others.
+
+    A floor that had run before, or was restarted, has earlier trades on the tape.
+    """
+    floors = [member for member in cluster.of_role(FLOOR) if member.place.stripe == stripe]
+    directory = next(member.place.part for member in cluster.releasing if member.place.stripe == stripe)
+    try:
+        trades = read_trades(cluster.data / directory, "ts_event")
+    except TapeError:
+        return  # `judge` has reported it
+    most = cluster.network.carriage.packet_bytes // TRADE.itemsize
+    known = {floor.publisher: floor.name for floor in cluster.network.floors if floor.stripe == stripe}
+    for publisher in sorted(set(np.unique(trades.publishers).tolist()) - set(known)):
+        count = int(np.count_nonzero(trades.publishers == publisher))
+        verdict.problems.append(f"the tape has {count:,} trades of publisher {publisher}, which the network file lacks")
+    for member in floors:
+        floor = member.place.floor
+        assert floor is not None
+        numbers = trades.numbers[trades.publishers == floor.publisher]
+        unsafe = member.status.get("packets_unwitnessed", 0) * most
+        earlier = member.resumed or member.kills > 0
+        if problem := floor_problem(numbers, member.status.get("published", 0), unsafe, restarted=earlier):
+            verdict.problems.append(f"{floor.name} {problem}")

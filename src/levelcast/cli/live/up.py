@@ -21,7 +21,7 @@ from levelcast.network import load_network
 from levelcast.network.roles import FLOOR
 from levelcast.node.cluster import Cluster, ClusterRun, Kill
 from levelcast.node.options import NodeOptions
-from levelcast.node.verdict import ClusterVerdict, judge
+from levelcast.node.verdict import ClusterVerdict, check_floors, judge
 from levelcast.protocol.event_text import sentence
 
 DOWN_S = 2.0
@@ -66,6 +66,8 @@ def up(
     for stripe in stripes:
         parts = [each.place.part for each in cluster.releasing if each.place.stripe == stripe]
         verdicts[stripe] = judge(data, parts, run.problems)
+        if floors and rate > 0:
+            check_floors(cluster, stripe, verdicts[stripe])
     if as_json:
         print_json(_as_json(cluster, verdicts))
     else:

@@ -12,20 +12,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from levelcast.network.roles import RECEIVER
 from levelcast.node.demo.run import FloorLine, Show
 from levelcast.node.demo.subscribers import DemoSubscriber
-from levelcast.node.verdict import ReceiverFigures, judge, three_quantiles
-from levelcast.records import RTYPE_TRADE, TRADE, RecordArray
+from levelcast.node.verdict import ReceiverFigures, TapeTrades, floor_problem, judge, read_trades, three_quantiles
+from levelcast.records import TRADE, RecordArray
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import Nanoseconds, first_entries, is_late, read_releases
-from levelcast.storage.tape.directory import tape_directory
-from levelcast.storage.tape.reader import TapeReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +76,6 @@ class DemoOutcome:
         return sum(floor.published for floor in self.floors)
 
 
-@dataclass(frozen=True, slots=True)
-class _Trades:
-    """The trades on a tape, field by field."""
-
-    slots: npt.NDArray[np.uint64]
-    times_ns: Nanoseconds
-    publishers: npt.NDArray[np.uint16]
-    numbers: npt.NDArray[np.int64]
-    """Each floor counts its trades from 1."""
-
-
 def assess(show: Show, *, replayed: bool = False) -> DemoOutcome:
     """Evaluate the files of the nodes after they have exited."""
     cluster = show.cluster
@@ -102,7 +87,7 @@ def assess(show: Show, *, replayed: bool = False) -> DemoOutcome:
         return outcome
     outcome.frames = verdict.receivers[0].frames
     try:
-        trades = _read_trades(cluster.data / names[0], "ts_recv" if replayed else "ts_event")
+        trades = read_trades(cluster.data / names[0], "ts_recv" if replayed else "ts_event")
         logs = {name: read_releases(cluster.data / name / "releases") for name in names}
     except TapeError as error:
         outcome.problems.append(str(error))
@@ -119,7 +104,9 @@ def assess(show: Show, *, replayed: bool = False) -> DemoOutcome:
     return outcome
 
 
-def _line(show: Show, figures: ReceiverFigures, log: RecordArray, trades: _Trades, behind: Nanoseconds) -> ReceiverLine:
+def _line(
+    show: Show, figures: ReceiverFigures, log: RecordArray, trades: TapeTrades, behind: Nanoseconds
+) -> ReceiverLine:
     member, lives, name = show.cluster.members[figures.name], show.lives, figures.name
     late = is_late(log)
     return ReceiverLine(
@@ -138,23 +125,7 @@ def _line(show: Show, figures: ReceiverFigures, log: RecordArray, trades: _Trade
     )
 
 
-def _read_trades(directory: Path, time_field: str) -> _Trades:
-    slots, times, publishers, numbers = [], [], [], []
-    for frame in TapeReader(tape_directory(directory)).frames():
-        for batch in frame.batches():
-            if batch.kind.rtype == RTYPE_TRADE:
-                records = batch.records
-                slots.append(np.full(len(records), frame.line.slot, np.uint64))
-                times.append(records[time_field].astype(np.int64))
-                publishers.append(records["publisher_id"].copy())
-                numbers.append(records["venue_sequence"].astype(np.int64))
-    if not slots:
-        nothing = np.zeros(0, np.int64)
-        return _Trades(nothing.astype(np.uint64), nothing, nothing.astype(np.uint16), nothing)
-    return _Trades(*(np.concatenate(parts) for parts in (slots, times, publishers, numbers)))
-
-
-def _latencies(log: RecordArray, trades: _Trades) -> Nanoseconds:
+def _latencies(log: RecordArray, trades: TapeTrades) -> Nanoseconds:
     """Return the latency of every trade with a release in the log."""
     entries = first_entries(log)
     slots = entries["slot"]
@@ -188,7 +159,7 @@ def _evenness(logs: Mapping[str, RecordArray], killed: set[str]) -> tuple[dict[s
 # -- checks -----------------------------------------------------------------------------------------------
 
 
-def _check_floors(show: Show, trades: _Trades, outcome: DemoOutcome) -> None:
+def _check_floors(show: Show, trades: TapeTrades, outcome: DemoOutcome) -> None:
     """Check that every published trade is on the tape exactly once, in its floor's order."""
     network = show.cluster.network
     publishers = {floor.name: floor.publisher for floor in network.floors}
@@ -197,29 +168,10 @@ def _check_floors(show: Show, trades: _Trades, outcome: DemoOutcome) -> None:
         numbers = trades.numbers[trades.publishers == publishers[floor.name]]
         member = show.cluster.members.get(floor.name)
         restarted = member is not None and member.kills > 0
-        problem = floor_problem(numbers, floor, floor.unwitnessed * most, restarted=restarted)
+        problem = floor_problem(numbers, floor.published, floor.unwitnessed * most, restarted=restarted)
         if problem:
             outcome.problems.append(f"{floor.name} {problem}")
         outcome.kept_back += max(0, floor.published - len(numbers))
-
-
-def floor_problem(numbers: npt.NDArray[np.int64], floor: FloorLine, unsafe: int, *, restarted: bool) -> str:
-    """Return an error in a floor's trades on the tape, found by their numbers; "" for none.
-
-    `unsafe` trades may be missing: they are in packets that were not witnessed when the floor was stopped. A floor that
-    was restarted skips numbers, and counts only the trades since then.
-    """
-    steps = np.diff(numbers)
-    if np.any(steps == 0) or len(np.unique(numbers)) < len(numbers):
-        return "has a trade on the tape twice"
-    if np.any(steps < 0):
-        return "has trades on the tape out of order"
-    missing = floor.published - len(numbers)
-    if missing > unsafe:
-        return f"has published {floor.published:,} trades; {missing:,} of them are not on the tape"
-    if not restarted and (missing < 0 or not np.array_equal(numbers, np.arange(1, len(numbers) + 1))):
-        return "has trades on the tape that differ from those it published"
-    return ""
 
 
 def _check_customers(outcome: DemoOutcome, records: int) -> None:

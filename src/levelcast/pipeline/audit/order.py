@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from levelcast.network.stripe_config import ring_config
 from levelcast.pipeline.audit.base import Audit, Finding, Job, Result
 from levelcast.pipeline.audit.inputs import Recorded
 from levelcast.storage.append_file import TapeError
@@ -69,6 +70,7 @@ def run(job: Job) -> Result:
     _rank(result, found)
     _count(job, result, variants)
     _tails(job, result, scans)
+    _unlisted(job, result, scans)
     result.sentence = _sentence(job, result)
     return result
 
@@ -254,6 +256,19 @@ def _tails(job: Job, result: Result, scans: dict[SegmentFile, Scan]) -> None:
                 )
             if torn := scans[tape.segments[-1]].torn:
                 result.remarks.append(f"{who}: torn tail, {torn}: an unfinished or interrupted write, not released")
+
+
+def _unlisted(job: Job, result: Result, scans: dict[SegmentFile, Scan]) -> None:
+    """Name sources on the tapes that the network file does not have: a receiver's file lists them, or did."""
+    network = job.inputs.network
+    if network is None:
+        return
+    for stripe, tapes in job.inputs.stripes.items():
+        found = {source for tape in tapes for segment in tape.segments for source in scans[segment].sources}
+        unlisted = sorted(found - (ring_config(network, stripe).sources or found))
+        result.remarks += [
+            f"stripe {stripe}: source {source} is on the tapes and not in the network file" for source in unlisted
+        ]
 
 
 def _sentence(job: Job, result: Result) -> str:

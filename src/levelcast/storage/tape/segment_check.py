@@ -47,6 +47,7 @@ class Scan:
     next_sequence: int = 0
     chain_before: bytes = b""
     chain: bytes = b""
+    sources: set[int] = field(default_factory=set)
     faults: list[SegmentFault] = field(default_factory=list)
     torn: str = ""
     """Description of the bytes that an unfinished write left after the last complete frame of the growing segment."""
@@ -146,7 +147,8 @@ def _check_index(index: Index, segment: SegmentFile, found: Scan) -> None:
 
 def _check_sources(index: Index, packets: Rows, frames: Ints, found: Scan) -> None:
     """Check that each source's packets are unique, in order and without a gap (DESIGN §3)."""
-    for source in np.unique(packets["source"]).tolist():
+    found.sources = set(np.unique(packets["source"]).tolist())
+    for source in sorted(found.sources):
         chosen = np.flatnonzero(packets["source"] == source)
         incarnation, number = (packets[name][chosen].astype(np.int64) for name in ("incarnation", "number"))
         place = index.header.tip.places.get(source)
