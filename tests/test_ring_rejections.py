@@ -15,11 +15,12 @@ from levelcast.protocol.events import (
     RingRefused,
     UnlistedSource,
 )
+from levelcast.protocol.machine import Machine
 from levelcast.ring.member import Member
-from levelcast.sim.engine.world import START_NS
+from levelcast.sim.engine.world import START_NS, SimNode
 from levelcast.sim.scenarios.ring import RingHistory
 from levelcast.wire.codec import seal_message
-from levelcast.wire.messages import CatchUp, CatchUpSlot, Fault, FaultReason, Run, Token
+from levelcast.wire.messages import CONTROL_SOURCE, CatchUp, CatchUpSlot, Fault, FaultReason, Run, Token
 from tests.ring_parts import (
     MS,
     PIPELINED,
@@ -170,3 +171,25 @@ def test_a_source_that_the_network_file_lacks_is_ordered_and_reported_once() -> 
     assert seat.receiver.have == 3
     assert events(effects, UnlistedSource) == [UnlistedSource(2, 299, 2)]
     assert seat.receiver.listener_status(at_slot(3)).unlisted == (299,)
+
+
+class PartlyListed(RingHistory):
+    """Two of five receivers have network files without the first source."""
+
+    SIZES = (5,), (0,), (3,)
+
+    def _start_receiver(self, node: SimNode) -> Machine:
+        sources = frozenset({*self._source_ids, CONTROL_SOURCE})
+        lacking = sources - {self._source_ids[0]}
+        config = replace(self.config, sources=lacking if node.id in self._member_ids[-2:] else sources)
+        return Member(config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
+
+
+def test_files_that_differ_never_make_tapes_differ() -> None:
+    reported = 0
+    for seed in range(12):
+        history = PartlyListed(seed)
+        outcome = history.run()
+        assert outcome.broken is None, outcome.broken
+        reported += history.world.report_counts[UnlistedSource.KIND]
+    assert reported
