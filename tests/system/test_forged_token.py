@@ -10,6 +10,7 @@ import pytest
 
 import levelcast
 from levelcast.network import Network, load_network
+from levelcast.network.stripe_config import ring_config
 from levelcast.node.cluster import Cluster
 from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import judge
@@ -39,7 +40,7 @@ def wait_until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def newest_token(sockets: CoreSockets) -> Token:
+def newest_token(sockets: CoreSockets, domain: int) -> Token:
     """The last token that was multicast to the core group."""
     newest: Token | None = None
     ends = time.monotonic() + 60
@@ -48,7 +49,7 @@ def newest_token(sockets: CoreSockets) -> Token:
         if newest is not None and not came:
             return newest
         datagrams = [arrival for arrival, _ in sockets.drain() if isinstance(arrival, bytes)]
-        tokens = [message for message in decode_batch(datagrams, 0)[0] if isinstance(message, Token)]
+        tokens = [message for message in decode_batch(datagrams, domain)[0] if isinstance(message, Token)]
         newest = tokens[-1] if tokens else newest
     raise AssertionError("no token in a minute")
 
@@ -56,15 +57,16 @@ def newest_token(sockets: CoreSockets) -> Token:
 def forge(network: Network, sockets: CoreSockets, members: list[int]) -> None:
     """A packet that no floor sent and leaves a gap, and the token of a slot to come that names it."""
     floor = next(floor for floor in network.floors if floor.name == "XNYS")
-    stray = seal(Packet(floor.id, 1, 2, 1, trades(1).tobytes()), 0)
-    seen = newest_token(sockets)
+    domain = ring_config(network).domain
+    stray = seal(Packet(floor.id, 1, 2, 1, trades(1).tobytes()), domain)
+    seen = newest_token(sockets, domain)
     slots = 4
     owner = members[(members.index(seen.owner) + slots) % len(members)]
     timestamp_ns = seen.timestamp_ns + slots * network.timing().slot_ns
     run = Run(floor.id, 1, 2, 2)
     bad = Token(seen.generation, seen.slot + slots, timestamp_ns, owner, seen.have, seen.credit, (run,), ())
-    sockets.send(DATA_GROUP, [encode(stray, 0)])
-    sockets.send(GROUP, [encode(bad, 0)])
+    sockets.send(DATA_GROUP, [encode(stray, domain)])
+    sockets.send(GROUP, [encode(bad, domain)])
 
 
 def test_it_is_rejected_and_the_ring_and_the_tapes_go_on(file: Path, tmp_path: Path) -> None:
