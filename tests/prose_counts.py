@@ -4,6 +4,7 @@
     python -m tests.prose_counts --before FOLDER    # beside the counts of another checkout
     python -m tests.prose_counts --word take        # every place of one word
     python -m tests.prose_counts --under src/levelcast/edge
+    python -m tests.prose_counts --before FOLDER --passages 50 --seed 1    # random texts that the other checkout lacks
 
 Counted: README and docs without the changelog and without code, and the docstrings, comments and sentences (strings
 with a space) of `src/`. A use in a literal sense that `prose_literals.toml` lists with its reason is not counted, in
@@ -21,6 +22,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -149,6 +151,15 @@ def count(root: Path, under: str = "") -> tuple[Counter[str], Counter[str], list
     return words, openings, places
 
 
+def _print_passages(before: Path, number: int, seed: int) -> None:
+    """Print random paragraphs, docstrings, comments and strings that another checkout does not have."""
+    known = {" ".join(text.text.split()) for text in prose_of(before)}
+    changed = [text for text in prose_of(ROOT) if len(text.text.split()) > 3]
+    changed = [text for text in changed if " ".join(text.text.split()) not in known]
+    for text in sorted(Random(seed).sample(changed, min(number, len(changed)))):
+        print(f"{text.path}:{text.line}: {' '.join(text.text.split())}\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tests.prose_counts", description=__doc__.split("\n", maxsplit=1)[0]
@@ -156,7 +167,14 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="another checkout, to compare with")
     parser.add_argument("--under", default="", help="count only files whose path begins like this")
     parser.add_argument("--word", help='print every place of this word, or of "opens"')
+    parser.add_argument("--passages", type=int, default=0, help="print this many random texts that --before lacks")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random choice")
     options = parser.parse_args()
+    if options.passages:
+        if not options.before:
+            parser.error("--passages needs --before")
+        _print_passages(options.before, options.passages, options.seed)
+        return
     words, openings, places = count(ROOT, options.under)
     if options.word:
         for word, text in places:
