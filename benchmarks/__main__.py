@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"== {name} ==\n{show_facts(facts)}\n", flush=True)
         with Stopwatch() as watch:
             result = BENCHMARKS[name](options)
-        result.wall_s, result.cpu_s = watch.wall_s, watch.cpu_s
+        result.set_times(watch)
         print(f"{result}\n", flush=True)
         tell(f"written: {write_json(result, facts, options)}")
     return 0

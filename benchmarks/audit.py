@@ -30,7 +30,7 @@ import numpy as np
 from benchmarks.audit_stage import simulate
 from benchmarks.audit_tapes import make_day
 from benchmarks.processes import peak_memory
-from benchmarks.report import Table, machine_facts, show_facts
+from benchmarks.report import Stopwatch, Table, machine_facts, show_contention, show_facts
 from benchmarks.stages import log_settings, stages
 from levelcast.pipeline.audit import fairness, order, timeliness
 from levelcast.pipeline.audit.base import AuditOptions, Job, Result
@@ -249,11 +249,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--work", type=Path, default=None, help="directory for the tapes")
     chosen = parser.parse_args(arguments)
     print(show_facts(machine_facts()))
-    if chosen.false_alarms:
-        false_alarms(chosen.false_alarms, chosen.seconds, chosen.seed, chosen.processes, chosen.keep)
-    if chosen.millions:
-        with tempfile.TemporaryDirectory(dir=chosen.work) as place:
-            long_tapes(chosen.millions, chosen.tapes, Path(place), chosen.master, read_bytes=not chosen.no_bytes)
+    with Stopwatch() as watch:
+        if chosen.false_alarms:
+            false_alarms(chosen.false_alarms, chosen.seconds, chosen.seed, chosen.processes, chosen.keep)
+        if chosen.millions:
+            with tempfile.TemporaryDirectory(dir=chosen.work) as place:
+                long_tapes(chosen.millions, chosen.tapes, Path(place), chosen.master, read_bytes=not chosen.no_bytes)
+    for line in show_contention(watch.contention):
+        print(line)
     return 0
 
 

@@ -21,7 +21,7 @@ def conduct(campaign: Callable[[], tuple[Result, bool]], options: Options, *, as
             result, held = campaign()
     except KeyboardInterrupt:
         return INTERRUPTED
-    result.wall_s, result.cpu_s = watch.wall_s, watch.cpu_s
+    result.set_times(watch)
     written = write_json(result, facts, options)
     if as_json:
         print(json.dumps({**result.as_json(), "machine": facts}, indent=1, ensure_ascii=False))

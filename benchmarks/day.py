@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from random import Random, SystemRandom
@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.recovery import token_site
-from benchmarks.report import machine_facts, show_facts
+from benchmarks.report import machine_facts, show_contention, show_facts
 from benchmarks.room import free_ports
 from levelcast.client.replay import Replay
 from levelcast.formats.lean import VENUES, lean_files
@@ -47,6 +47,7 @@ from levelcast.node.cluster import Cluster
 from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import ClusterVerdict, judge
 from levelcast.records import RecordArray, trades
+from levelcast.runtime.cpu_contention import CpuContention
 from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.reader import TapeReader
 
@@ -98,6 +99,7 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
     checks: list[tuple[str, str]] = field(default_factory=list)
     verdict: ClusterVerdict = field(default_factory=ClusterVerdict)
+    contention: CpuContention = field(default_factory=CpuContention)
 
 
 class Killer:
@@ -174,6 +176,7 @@ def perform(folder: Path, work: Path, loss: float, seed: int | None, limit_s: fl
     finally:
         outcome.problems += [f"{name} did not end on SIGTERM" for name in cluster.stop()]
     outcome.total_s = time.monotonic() - began
+    outcome.contention = cluster.cpu_meter.measure()
     return network, outcome
 
 
@@ -293,6 +296,8 @@ def tell(outcome: Outcome, loss: float) -> None:
         f"published and witnessed in {outcome.publish_s:.1f} s, {rate:,.0f} trades/s; "
         f"from start to end {outcome.total_s:.1f} s"
     )
+    for line in show_contention(outcome.contention):
+        print(line)
     print(f"\n{'receiver':<14}{'records':>10}{'frames':>9}{'late':>10}   release lag, ms (p50 / p99 / max)")
     for each in outcome.verdict.receivers:
         behind = " / ".join(f"{ns / 1e6:.2f}" for ns in each.behind_ns)
@@ -307,6 +312,7 @@ def tell(outcome: Outcome, loss: float) -> None:
 def as_json(outcome: Outcome, loss: float) -> dict[str, Any]:
     return {
         "machine": machine_facts(),
+        "contention": asdict(outcome.contention),
         "trades": outcome.trades,
         "loss": loss,
         "kills": outcome.kills,

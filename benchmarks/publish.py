@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.day import CITIES, DAY, SYMBOLS, network_text
 from benchmarks.processes import cpu_s
-from benchmarks.report import Cell, Figure, Options, Result, Table, machine_facts, show_facts, tell
+from benchmarks.report import Cell, Figure, Options, Result, Stopwatch, Table, machine_facts, show_facts, tell
 
 HERE = Path(__file__).parent.parent
 TIMED = HERE / "benchmarks" / "publish_timed.py"
@@ -244,7 +244,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.against is not None:
         codes.append(Code("before", chosen.against.resolve()))
     cases = [case for case in CASES if chosen.case is None or case.name in chosen.case]
-    print(report(compare(codes, cases, chosen.data, chosen.rounds), codes))
+    with Stopwatch() as watch:
+        result = report(compare(codes, cases, chosen.data, chosen.rounds), codes)
+    result.set_times(watch)
+    print(result)
     return 0
 
 

@@ -12,6 +12,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from levelcast.runtime.cpu_contention import ContentionMeter, CpuContention, explain_contention
+
+CONTENTION_EFFECT = "which affects its results"
+
 Cell = str | int | float
 
 
@@ -80,11 +84,17 @@ class Result:
     """What other programs read from the JSON: it stands there beside the rest."""
     wall_s: float = 0.0
     cpu_s: float = 0.0
+    contention: CpuContention = field(default_factory=CpuContention)
+    """Stolen CPU time and CPU pressure of the run."""
+
+    def set_times(self, watch: Stopwatch) -> None:
+        self.wall_s, self.cpu_s, self.contention = watch.wall_s, watch.cpu_s, watch.contention
 
     def __str__(self) -> str:
         parts = ["\n".join(str(figure) for figure in self.figures), *(str(table) for table in self.tables)]
         parts.append("\n".join([*self.notes, *(f"plot: {plot}" for plot in self.plots)]))
-        parts.append(f"{self.name} needed {self.wall_s:.1f} s of wall time and {self.cpu_s:.1f} s of CPU")
+        needed = f"{self.name} needed {self.wall_s:.1f} s of wall time and {self.cpu_s:.1f} s of CPU"
+        parts.append("\n".join([needed, *show_contention(self.contention)]))
         return "\n\n".join(part for part in parts if part)
 
     def as_json(self) -> dict[str, object]:
@@ -96,24 +106,32 @@ class Result:
 
 
 class Stopwatch:
-    """Wall time and CPU time, that of finished child processes included."""
+    """Wall time and CPU time, that of finished child processes included; stolen CPU time and CPU pressure."""
 
     def __init__(self) -> None:
         self.wall_s = 0.0
         self.cpu_s = 0.0
+        self.contention = CpuContention()
 
     def __enter__(self) -> Stopwatch:
+        self._meter = ContentionMeter()
         self._wall, self._cpu = time.perf_counter(), _cpu_s()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.wall_s = time.perf_counter() - self._wall
         self.cpu_s = _cpu_s() - self._cpu
+        self.contention = self._meter.measure()
 
 
 def _cpu_s() -> float:
     times = os.times()
     return time.process_time() + times.children_user + times.children_system
+
+
+def show_contention(contention: CpuContention) -> list[str]:
+    """Return one line for stolen CPU time and one for CPU pressure, if they matter."""
+    return explain_contention(contention, CONTENTION_EFFECT)
 
 
 def least_cpu_s(work: Callable[[], object], repeats: int) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,12 +16,13 @@ import pytest
 
 from benchmarks import filtering, liveness, modes, room
 from benchmarks.__main__ import BENCHMARKS, main
-from benchmarks.report import Figure, Options, Result, Table
+from benchmarks.report import Figure, Options, Result, Stopwatch, Table
 from benchmarks.simulator import part_of
 from levelcast.extras import ExtraMissing
 from levelcast.planner.files import read_weights
 from levelcast.planner.model import Curve
 from levelcast.plots.style import canvas
+from levelcast.runtime.cpu_contention import CpuContention
 from levelcast.sim.scenarios.ring import Outcome
 from levelcast.sim.scenarios.steady import MS, steady_world
 from levelcast.units import quantile
@@ -155,10 +157,23 @@ def test_a_table_lines_up_and_a_figure_shows_its_ratio() -> None:
     table = str(Table("t", ("name", "n"), [("a", 12_345), ("long", 0.12345)]))
     assert table.splitlines() == ["t", "  name       n", "  ----  ------", "  a     12,345", "  long   0.123"]
     assert str(Figure("speed", 50, "per s", "limit", 200)).endswith("| ratio 0.25")
-    assert "empty needed" in str(Result("empty"))
+    assert str(Result("empty")) == "empty needed 0.0 s of wall time and 0.0 s of CPU"
     assert quantile([], 0.5) == 0
     assert quantile([1, 2, 3, 4], 0.5) == 3
     assert quantile([1, 2, 3, 4], 1.0) == 4
+
+
+def test_a_result_tells_of_stolen_time_when_it_matters_and_always_has_it_as_json() -> None:
+    with Stopwatch() as watch:
+        pass
+    result = Result("a")
+    result.set_times(watch)
+    assert set(asdict(watch.contention)) == {"seconds", "stolen_ratio", "pressure_ratio"}
+    assert result.as_json()["contention"] == asdict(watch.contention)
+    result.contention = CpuContention(60.0, 0.31, 0.1)
+    assert str(result).endswith(
+        "\nThe machine lost 31 % of its CPU time to the hypervisor during this run, which affects its results."
+    )
 
 
 def test_functions_are_counted_with_their_part() -> None:

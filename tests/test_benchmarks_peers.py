@@ -19,7 +19,7 @@ import pytest
 
 from benchmarks.peers import PEERS, Failed, Missing, PeerResult, corosync, relay, zeromq
 from benchmarks.peers.__main__ import main
-from benchmarks.peers.machine import Load, compiled, cpu_seconds, load_beside, parse_stat, percentiles, records_in
+from benchmarks.peers.machine import Load, compiled, cpu_seconds, load_beside, percentiles, records_in
 from levelcast.wire import mold
 from levelcast.wire.messages import Packet
 from levelcast.wire.packets import seal
@@ -196,11 +196,6 @@ def test_cpu_of_nobody() -> None:
         ended.wait()
     with pytest.raises(ProcessLookupError):
         cpu_seconds(ended.pid)
-
-
-def test_first_line_of_stat_is_busy_and_stolen_time() -> None:
-    ticks = os.sysconf("SC_CLK_TCK")
-    assert parse_stat("cpu  100 10 50 9000 7 1 2 40 5 5") == (163 / ticks, 40 / ticks)
 
 
 def test_percentiles() -> None:

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from levelcast.runtime.cpu_contention import STAT, parse_stat
 from levelcast.units import quantile
 from levelcast.wire import mold
 from levelcast.wire.packets import DATA_OVERHEAD
@@ -28,7 +29,6 @@ RECORD_BYTES = 64
 KSOFTIRQD = "ksoftirqd"
 """The role under which the kernel's own network threads are counted."""
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 _CORE_HEAD = DATA_OVERHEAD
 
 
@@ -207,18 +207,10 @@ def cpu_seconds(pid: int) -> float:
         raise ProcessLookupError(f"there is no process {pid}") from error
 
 
-def parse_stat(text: str) -> tuple[float, float]:
-    """Busy and stolen seconds of all cores, from the text of /proc/stat.
-
-    >>> parse_stat("cpu  100 0 50 9000 7 1 2 40 0 0") == (153 / _TICKS, 40 / _TICKS)
-    True
-    """
-    user, nice, system, _idle, _waiting, interrupt, soft_interrupt, stolen = map(int, text.split()[1:9])
-    return (user + nice + system + interrupt + soft_interrupt) / _TICKS, stolen / _TICKS
-
-
 def _machine_cpu() -> tuple[float, float]:
-    return parse_stat(Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0])
+    """Busy and stolen seconds of all cores."""
+    times = parse_stat(STAT.read_text(encoding="ascii"))
+    return times.busy_s, times.stolen_s
 
 
 def _own_cpu(pids: Sequence[int]) -> float:

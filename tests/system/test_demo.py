@@ -55,3 +55,4 @@ def test_trades_of_a_file_are_replayed_and_told_as_json(tmp_path: Path) -> None:
         "asia-pacific": 802,
     }
     assert report["kept"] is None
+    assert report["contention"]["seconds"] > 2.0

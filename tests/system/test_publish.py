@@ -197,4 +197,5 @@ def test_up_without_floors_leaves_them_to_publish(tmp_path: Path) -> None:
     assert up.returncode == 0
     outcome = json.loads(output)
     assert not set(FLOORS) & set(outcome["nodes"])
+    assert outcome["contention"]["seconds"] > 10.0
     assert {each["records"] for each in outcome["receivers"]} == {2000 + 4 * len(FLOORS)}

@@ -27,6 +27,7 @@ from levelcast.network.stripe_config import ring_config
 from levelcast.node.fork_server import ForkedProcess, ForkServer
 from levelcast.node.options import NodeOptions
 from levelcast.protocol.events import Event, event_from_json
+from levelcast.runtime.cpu_contention import ContentionMeter
 from levelcast.storage.disk import initialise_disk
 
 STOP_LIMIT_S = 10.0
@@ -99,6 +100,8 @@ class Cluster:
         self._launcher = launcher
         self._server: ForkServer | None = None
         self._began = time.monotonic()
+        self.cpu_meter = ContentionMeter()
+        """Measures stolen CPU time and CPU pressure since the start of the clock."""
 
     def of_role(self, role: RoleKind) -> list[ClusterNode]:
         return [member for member in self.members.values() if member.place.role is role]
@@ -129,6 +132,7 @@ class Cluster:
     def reset_clock(self) -> None:
         """Restart the clock for scheduled kills and for the trading time of floors."""
         self._began = time.monotonic()
+        self.cpu_meter.restart()
 
     def start(self, name: str) -> None:
         """Start a node with the contents of its directory."""

@@ -22,7 +22,7 @@ from levelcast.cli.demo.event_text import EventText, Sentence
 from levelcast.cli.demo.screen import line_of, picture, ring_number
 from levelcast.cli.errors import on_interrupt, parse_day
 from levelcast.cli.lake.pipeline import Format, execute, print_rows
-from levelcast.cli.live.up import DOWN_S, parse_kill, show_ms
+from levelcast.cli.live.up import CONTENTION_EFFECT, DOWN_S, parse_kill, show_ms
 from levelcast.cli.output import print_after, print_json, print_problems, table
 from levelcast.formats.symbols_of_files import census, first_records
 from levelcast.formats.trade_files import TradeFileError, open_trades
@@ -35,6 +35,7 @@ from levelcast.node.demo.run import Show, Trader
 from levelcast.node.options import NodeOptions
 from levelcast.pipeline.session import require_spark
 from levelcast.records import RecordArray
+from levelcast.runtime.cpu_contention import explain_contention
 from levelcast.units import show_ns
 
 _VICTIM = "tokyo-1"
@@ -77,7 +78,7 @@ def perform(wishes: DemoOptions) -> int:
             return _STOPPED
         outcome = assess(show, replayed=bool(batches))
         if not wishes.as_json:
-            _print_outcome(console, show, outcome, replayed=bool(batches))
+            print_outcome(console, show, outcome, replayed=bool(batches))
         told = _tables(console, stage, directory, quiet=wishes.as_json) if wishes.pipeline else {}
         if wishes.as_json:
             print_json(as_object(stage, wishes, show, outcome) | told)
@@ -236,7 +237,8 @@ def _print_heading(console: Console, show: Show, world: str) -> None:
 # -- results ----------------------------------------------------------------------------------------------
 
 
-def _print_outcome(console: Console, show: Show, outcome: DemoOutcome, *, replayed: bool) -> None:
+def print_outcome(console: Console, show: Show, outcome: DemoOutcome, *, replayed: bool) -> None:
+    """Print the table, the notes and the verdict."""
     if outcome.receivers:
         console.print(_table(outcome))
     since = "its token's timestamp" if replayed else "the trade"
@@ -248,6 +250,8 @@ def _print_outcome(console: Console, show: Show, outcome: DemoOutcome, *, replay
         *(f"Late: {sentence}" for sentence in explain_late(outcome, kills)),
     ):
         console.print(note, style="dim", soft_wrap=not console.is_terminal)
+    for line in explain_contention(outcome.contention, CONTENTION_EFFECT):
+        console.print(line, style="yellow", soft_wrap=not console.is_terminal)
     for customer in outcome.customers:
         filled = f", all filled by {customer.requests:,} requests" if customer.gaps and not customer.lost else ""
         console.print(
@@ -315,6 +319,7 @@ def as_object(stage: Stage, wishes: DemoOptions, show: Show, outcome: DemoOutcom
         "load": outcome.load,
         "cores": outcome.cores,
         "realtime": outcome.realtime,
+        "contention": asdict(outcome.contention),
         "trades": outcome.published,
         "receivers": [asdict(line) for line in outcome.receivers],
         "floors": [floor._asdict() for floor in outcome.floors],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -23,9 +23,11 @@ from levelcast.node.cluster import Cluster, ClusterRun, Kill
 from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import ClusterVerdict, check_floors, judge
 from levelcast.protocol.event_text import sentence
+from levelcast.runtime.cpu_contention import CpuContention, explain_contention
 
 DOWN_S = 2.0
 """Time in seconds that a killed node stays down."""
+CONTENTION_EFFECT = "which delays releases"
 _PLAIN_LINE_EVERY_S = 2.0
 
 
@@ -62,6 +64,7 @@ def up(
     run = ClusterRun(cluster, None if run_ns is None else run_ns / 1e9, bound_s, kills)
     console = Console(stderr=as_json, quiet=as_json, highlight=False)
     _watch(console, run)
+    contention = cluster.cpu_meter.measure()
     verdicts = {}
     for stripe in stripes:
         parts = [each.place.part for each in cluster.releasing if each.place.stripe == stripe]
@@ -69,12 +72,9 @@ def up(
         if floors and rate > 0:
             check_floors(cluster, stripe, verdicts[stripe])
     if as_json:
-        print_json(_as_json(cluster, verdicts))
+        print_json(_as_json(cluster, verdicts, contention))
     else:
-        for stripe, verdict in verdicts.items():
-            if len(stripes) > 1:
-                console.print(f"Stripe {stripe}", style="bold")
-            _print_verdict(console, cluster, verdict)
+        print_results(console, cluster, verdicts, contention)
     raise typer.Exit(0 if all(verdict.identical for verdict in verdicts.values()) else 1)
 
 
@@ -129,6 +129,18 @@ def show_ms(quantiles: tuple[int, int, int]) -> str:
     return " / ".join(f"{ns / 1e6:.2f}" for ns in quantiles)
 
 
+def print_results(
+    console: Console, cluster: Cluster, verdicts: Mapping[str, ClusterVerdict], contention: CpuContention
+) -> None:
+    """Print the verdict of each stripe, and what the machine lacked."""
+    for stripe, verdict in verdicts.items():
+        if len(verdicts) > 1:
+            console.print(f"Stripe {stripe}", style="bold")
+        _print_verdict(console, cluster, verdict)
+    for line in explain_contention(contention, CONTENTION_EFFECT):
+        console.print(line, style="yellow", soft_wrap=True)
+
+
 def _print_verdict(console: Console, cluster: Cluster, verdict: ClusterVerdict) -> None:
     rows = []
     for each in verdict.receivers:
@@ -155,7 +167,7 @@ def _print_verdict(console: Console, cluster: Cluster, verdict: ClusterVerdict) 
     console.print(what, style="bold green", soft_wrap=True)
 
 
-def _as_json(cluster: Cluster, verdicts: dict[str, ClusterVerdict]) -> dict[str, Any]:
+def _as_json(cluster: Cluster, verdicts: dict[str, ClusterVerdict], contention: CpuContention) -> dict[str, Any]:
     """Return the results of the first stripe at the top level, and those of all in `stripes`."""
 
     def figures(verdict: ClusterVerdict) -> dict[str, Any]:
@@ -170,4 +182,5 @@ def _as_json(cluster: Cluster, verdicts: dict[str, ClusterVerdict]) -> dict[str,
     more = {"stripes": {name: figures(verdict) for name, verdict in verdicts.items()}} if len(verdicts) > 1 else {}
     if more:
         first["identical"] = all(verdict.identical for verdict in verdicts.values())
-    return {**first, **more, "nodes": {name: member.status for name, member in cluster.members.items()}}
+    nodes = {name: member.status for name, member in cluster.members.items()}
+    return {**first, **more, "contention": asdict(contention), "nodes": nodes}

@@ -20,6 +20,7 @@ from levelcast.node.demo.run import FloorLine, Show
 from levelcast.node.demo.subscribers import DemoSubscriber
 from levelcast.node.verdict import ReceiverFigures, TapeTrades, floor_problem, judge, read_trades, three_quantiles
 from levelcast.records import TRADE, RecordArray
+from levelcast.runtime.cpu_contention import CpuContention
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import Nanoseconds, first_entries, is_late, read_releases
 
@@ -66,6 +67,8 @@ class DemoOutcome:
     cores: int = 1
     realtime: bool = True
     """True if receivers had real-time priority."""
+    contention: CpuContention = field(default_factory=CpuContention)
+    """Stolen CPU time and CPU pressure from the opening of the floors to the end."""
 
     @property
     def identical(self) -> bool:
@@ -79,9 +82,12 @@ class DemoOutcome:
 def assess(show: Show, *, replayed: bool = False) -> DemoOutcome:
     """Evaluate the files of the nodes after they have exited."""
     cluster = show.cluster
+    contention = cluster.cpu_meter.measure()  # before the tapes are read
     names = [member.place.name for member in cluster.of_role(RECEIVER)]
     verdict = judge(cluster.data, names, show.problems)
-    outcome = DemoOutcome(floors=show.floors(), customers=show.customers.all, problems=verdict.problems)
+    outcome = DemoOutcome(
+        floors=show.floors(), customers=show.customers.all, problems=verdict.problems, contention=contention
+    )
     outcome.load, outcome.cores, outcome.realtime = os.getloadavg()[0], os.cpu_count() or 1, show.realtime
     if len(verdict.receivers) < len(names):
         return outcome
