@@ -51,6 +51,10 @@ COMMANDS = {
         "sim.world:world",
         "Simulate a large network in bulk: two receiver layers, regions of two lines, a million subscribers.",
     ),
+    "doctor": CommandEntry(
+        "live.doctor:doctor",
+        "Check a machine before it is used: multicast, buffers, priority, timers, clock, CPU time, disk, software.",
+    ),
     "node": CommandEntry(
         "live.node:node", "Run one node of a network: a receiver, a secondary, a reformation server or a floor."
     ),

@@ -1,4 +1,4 @@
-"""Read the synchronisation state and the error estimates of the kernel's clock (adjtimex(2)).
+"""Read the synchronisation state and the error estimates of the kernel's clock (adjtimex(2)), and find who sets it.
 
 `chronyd`, `ntpd` and `phc2sys` (PTP) set them. If none of them runs, or the call is not permitted, the state is
 unknown. It is information for operators: the ring uses the file's `clock_error`.
@@ -7,7 +7,18 @@ unknown. It is information for operators: the ring uses the file's `clock_error`
 from __future__ import annotations
 
 import ctypes
+import subprocess
+from pathlib import Path
 from typing import NamedTuple
+
+_CLOCK_PROGRAMS = {
+    "chronyd": "chronyd",
+    "ntpd": "ntpd",
+    "systemd-timesyn": "systemd-timesyncd",  # the kernel cuts names to 15 characters
+    "phc2sys": "phc2sys",
+    "ptp4l": "ptp4l",
+}
+_CHRONYC_LIMIT_S = 0.5
 
 _STA_UNSYNC = 0x0040
 _STA_NANO = 0x2000
@@ -55,3 +66,48 @@ def kernel_clock() -> KernelClock | None:
         timex.maxerror * 1000,
         timex.esterror * 1000,
     )
+
+
+class ChronyTracking(NamedTuple):
+    """The time source of `chronyd`, and its estimates."""
+
+    source: str
+    stratum: int
+    offset_ns: int
+    max_error_ns: int
+    """Offset, half of the delay to the reference clock, and the dispersion: a bound on the error."""
+
+
+def chrony_tracking() -> ChronyTracking | None:
+    """Query `chronyd`; return None if it does not run or has no source."""
+    command = ["chronyc", "-c", "-n", "tracking"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_CHRONYC_LIMIT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return parse_tracking(done.stdout)
+
+
+def parse_tracking(text: str) -> ChronyTracking | None:
+    """Parse a line of `chronyc -c tracking`.
+
+    >>> parse_tracking("A29FC87B,162.159.200.123,4,1.7e9,-0.000002,0.0,0.0,1.0,0.0,0.1,0.004,0.001,64.5,Normal")
+    ChronyTracking(source='162.159.200.123', stratum=4, offset_ns=-2000, max_error_ns=3002000)
+    """
+    fields = text.strip().split(",")
+    if len(fields) < 14 or fields[13] == "Not synchronised":
+        return None
+    offset_s, delay_s, dispersion_s = (float(fields[at]) for at in (4, 10, 11))
+    error_ns = round((abs(offset_s) + delay_s / 2 + dispersion_s) * 1e9)
+    return ChronyTracking(fields[1] or fields[0], int(fields[2]), round(offset_s * 1e9), error_ns)
+
+
+def clock_programs(processes: Path = Path("/proc")) -> list[str]:
+    """Return the running programs that set clocks. In a container those of the host are not visible."""
+    found = set()
+    for name in processes.glob("[0-9]*/comm"):
+        try:
+            found.add(_CLOCK_PROGRAMS.get(name.read_text(encoding="utf-8", errors="replace").strip()))
+        except OSError:  # the process has exited
+            continue
+    return sorted(each for each in found if each is not None)
