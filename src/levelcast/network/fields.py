@@ -245,7 +245,7 @@ class Fields:
         is_table = isinstance(value, dict)
         if value is not None and not is_table:
             self.report.add(self.at(key), f"{key} is {show(value)}; it must be a table, written {label}")
-        found = Fields(self.report, self.at(key), value if isinstance(value, dict) else {}, label, given=is_table)
+        found = type(self)(self.report, self.at(key), value if isinstance(value, dict) else {}, label, given=is_table)
         self._parts.append(found)
         return found
 
@@ -258,7 +258,9 @@ class Fields:
             return []
         if missing and not value:
             self.report.add((), missing)
-        found = [Fields(self.report, (*self.path, key, i), item, f"{label} {i + 1}") for i, item in enumerate(value)]
+        found = [
+            type(self)(self.report, (*self.path, key, i), item, f"{label} {i + 1}") for i, item in enumerate(value)
+        ]
         self._parts += found
         return found
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from levelcast.network.fields import Problem, show
+from levelcast.network.keys import NONE, FileKey, FileTable
 from levelcast.network.toml_lines import KeyPath, LineNumbers
 
 KEY = "include"
@@ -30,6 +31,28 @@ MAY_SET = {
 }
 """Tables of an included file and their keys; keys of [helpers] are sites."""
 MOST_FILES = 16
+TABLES = (
+    FileTable(
+        "",
+        (
+            FileKey(
+                KEY,
+                "files with measured values ([included files](network-file.md#included-files)); first line of the file",
+                NONE,
+                f"array of up to {MOST_FILES} paths",
+            ),
+        ),
+    ),
+    FileTable(
+        "[measured]",
+        (
+            FileKey("network", "`name` of the measured network; another one is rejected", NONE, "text"),
+            FileKey("at", "time of the measurement", NONE, "text"),
+            FileKey("quantile", "quantile of the delay", NONE, "number"),
+        ),
+        "only in included files",
+    ),
+)
 
 Table = dict[str, object]
 ReadToml = Callable[[str, str], tuple[Table, LineNumbers]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -9,6 +10,19 @@ from typing import Any, NamedTuple
 CONTENT_TYPE = "text/plain; version=0.0.4"
 
 State = tuple[str, tuple[str, ...]] | None
+
+
+class MetricFamily(NamedTuple):
+    """A metric as Prometheus describes it; the labels `node` and `role` of every sample are left out."""
+
+    name: str
+    type: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+    def head(self) -> Iterator[str]:
+        yield f"# HELP levelcast_{self.name} {self.help}"
+        yield f"# TYPE levelcast_{self.name} {self.type}"
 
 
 class Metric(NamedTuple):
@@ -23,6 +37,11 @@ class Metric(NamedTuple):
     """Ends in `_total` if it is a counter; the others are gauges."""
     help: str
     scale: float = 1.0
+
+    @property
+    def family(self) -> MetricFamily:
+        kind = "counter" if self.name.endswith("_total") else "gauge"
+        return MetricFamily(self.name, kind, self.help, tuple(re.findall(r"\{(\w+)\}", self.key)))
 
 
 _METRICS = (
@@ -67,6 +86,26 @@ _LABELLED = (
 )
 
 
+_INFO = MetricFamily("info", "gauge", "1, with the version as a label.", ("version",))
+LATENESS = MetricFamily(
+    "release_lateness_seconds", "histogram", "Delay of releases after the scheduled release time.", ("le",)
+)
+"""Only of nodes that release frames."""
+
+
+def state_family(state: State) -> Iterator[MetricFamily]:
+    """Yield the metric of a node's state, if its role has one."""
+    if state is not None:
+        yield MetricFamily(
+            state[0], "gauge", f"1 for the current {state[0]} of the node, 0 for the others.", (state[0],)
+        )
+
+
+def common_families() -> list[MetricFamily]:
+    """Return the metrics that do not depend on the role."""
+    return [_INFO, *(metric.family for metric in (*_METRICS, *_LABELLED))]
+
+
 def exposition(status: Mapping[str, Any], own: Sequence[Metric] = (), state: State = None) -> str:
     """Return the metrics of a status, with the labels `node` and `role`, and `stripe` with several stripes.
 
@@ -79,16 +118,17 @@ def exposition(status: Mapping[str, Any], own: Sequence[Metric] = (), state: Sta
 
 
 def _lines(status: Mapping[str, Any], labels: dict[str, str], own: Sequence[Metric], state: State) -> Iterator[str]:
-    yield from _family("info", "gauge", "1, with the version as a label.")
-    yield _sample("info", {**labels, "version": status["version"]}, 1)
+    yield from _INFO.head()
+    yield _sample(_INFO.name, {**labels, "version": status["version"]}, 1)
     for metric in (*_METRICS, *own, *_LABELLED):
         if figures := list(_figures(status, metric.key, labels)):
-            yield from _family(metric.name, "counter" if metric.name.endswith("_total") else "gauge", metric.help)
+            yield from metric.family.head()
         for labelled, value in figures:
             yield _sample(metric.name, labelled, value * metric.scale if metric.scale != 1.0 else value)
     if state is not None and state[0] in status:
         key, words = state
-        yield from _family(key, "gauge", f"1 for the current {key} of the node, 0 for the others.")
+        for family in state_family(state):
+            yield from family.head()
         for word in words:
             yield _sample(key, {**labels, key: word}, word == status[key])
     if "lateness" in status:
@@ -96,8 +136,8 @@ def _lines(status: Mapping[str, Any], labels: dict[str, str], own: Sequence[Metr
 
 
 def _histogram(lateness: Mapping[str, Any], labels: dict[str, str]) -> Iterator[str]:
-    name = "release_lateness_seconds"
-    yield from _family(name, "histogram", "Delay of releases after the scheduled release time.")
+    name = LATENESS.name
+    yield from LATENESS.head()
     bounds = [f"{bound:g}" for bound in lateness["bounds_s"]]
     counts = list(accumulate(lateness["counts"]))
     for bound, count in zip([*bounds, "+Inf"], counts, strict=True):
@@ -116,11 +156,6 @@ def _figures(status: object, key: str, labels: dict[str, str]) -> Iterator[tuple
             yield from _figures(status[each], rest, {**labels, part[1:-1]: str(each)})
     elif part and isinstance(status, Mapping):
         yield from _figures(status.get(part), rest, labels)
-
-
-def _family(name: str, kind: str, about: str) -> Iterator[str]:
-    yield f"# HELP levelcast_{name} {about}"
-    yield f"# TYPE levelcast_{name} {kind}"
 
 
 def _sample(name: str, labels: Mapping[str, str], value: float) -> str:

@@ -26,7 +26,7 @@ _steady = partial(option, rich_help_panel="Steady")
 def sim(
     scenario: Annotated[str, option("Scenario to simulate: " + ", ".join((*SCENARIOS, steady.NAME)) + ".")] = "ring",
     seeds: Annotated[str | None, option("Seed, or inclusive range FROM..TO.", unset="0..199; 1 for steady")] = None,
-    jobs: Annotated[int, option("Number of processes.", min=1)] = os.cpu_count() or 1,
+    jobs: Annotated[int, option("Number of processes.", min=1, unset="one per core")] = os.cpu_count() or 1,
     without: Annotated[str | None, option("Remove this clause from the rules; --mutations lists the names.")] = None,
     mutations: Annotated[
         bool, option("Remove each clause in turn and search for a seed that reveals it.", "--mutations")

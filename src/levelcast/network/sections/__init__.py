@@ -5,6 +5,20 @@ need the complete network run at the end (`Draft.check_later`). A new section ne
 field of `levelcast.network.model.Network`.
 """
 
+from levelcast.network import include
 from levelcast.network.sections import core, edge, links, nodes, services, sites, timing
 
 SECTIONS = (sites.read, timing.read, links.read, nodes.read, core.read, edge.read, services.read)
+
+TABLES = (
+    include.TABLES[0],
+    *sites.TABLES,
+    *links.TABLES,
+    *timing.TABLES,
+    *nodes.TABLES,
+    *core.TABLES,
+    *edge.TABLES,
+    *services.TABLES,
+    include.TABLES[1],
+)
+"""The tables and keys of the file in the order of its documentation."""

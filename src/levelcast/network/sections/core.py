@@ -5,8 +5,39 @@ from __future__ import annotations
 from dataclasses import replace
 
 from levelcast.network.fields import Fields, known
-from levelcast.network.model import MOST_CREDIT, PORTS_PER_STRIPE, Carriage
-from levelcast.network.sections.draft import ID_LIMIT, LEAST_PACKET, MOST_PACKET, Draft
+from levelcast.network.keys import NONE, FileKey, FileTable
+from levelcast.network.model import DEFAULT_CREDIT, MOST_CREDIT, PORTS_PER_STRIPE, Carriage
+from levelcast.network.sections.draft import DEFAULT_CORE, ID_LIMIT, LEAST_PACKET, MOST_PACKET, Draft
+
+TABLES = (
+    FileTable(
+        "[core]",
+        (
+            FileKey("address", "core multicast group", DEFAULT_CORE.address),
+            FileKey(
+                "port",
+                "control uses this port, packets use the next; each further stripe uses the next two",
+                f"{DEFAULT_CORE.port}",
+                "port",
+            ),
+            FileKey("packet", "maximum datagram size for records of a floor, in bytes", f"{Carriage().packet_bytes}"),
+            FileKey(
+                "trains", "send consecutive datagrams together (segmentation offload)", f"{Carriage().trains}".lower()
+            ),
+            FileKey(
+                "rate",
+                "maximum rate of one floor per second. W is this rate times the time that a packet is unwitnessed, "
+                f"(w + 2)·τ + 2·δ_N, from {DEFAULT_CREDIT} to {MOST_CREDIT:,} packets",
+                NONE,
+            ),
+            FileKey(
+                "credit",
+                "W, maximum number of unwitnessed packets of a floor, instead of `rate`",
+                f"from `rate`; {DEFAULT_CREDIT} without it",
+            ),
+        ),
+    ),
+)
 
 
 def read(root: Fields, draft: Draft) -> None:

@@ -5,12 +5,66 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 
 from levelcast.network.fields import Fields, did_you_mean, known, show
+from levelcast.network.keys import NONE, FileKey, FileTable
 from levelcast.network.model import PORTS_PER_STRIPE, Edge, MulticastGroup
 from levelcast.network.sections.draft import ID_LIMIT, LEAST_PACKET, MOST_PACKET, Draft
+from levelcast.units import show_ns
 
 _MOST_GROUPS = 65_536
 _LAST_GROUP = int(IPv4Address("239.255.255.255"))
 _LEAST_STORE = 1_000_000
+
+
+_DEFAULTS = Edge()
+_ALL_SEND = "every receiver of the region sends to it"
+TABLES = (
+    FileTable(
+        "[edge]",
+        (
+            FileKey("packet", "maximum datagram size for subscribers, in bytes", f"{_DEFAULTS.packet_bytes}"),
+            FileKey("trains", "send consecutive datagrams together", f"{_DEFAULTS.trains}".lower()),
+            FileKey(
+                "store", "memory of each receiver for retransmission, per session", f"{_DEFAULTS.store_bytes >> 20}MiB"
+            ),
+            FileKey("watermark", "interval of the watermarks in each session", show_ns(_DEFAULTS.watermark_ns)),
+            FileKey("ttl", "hop limit of edge packets", f"{_DEFAULTS.ttl}"),
+            FileKey(
+                "group", "multicast groups for subscribers, with the keys of `[[edge.group]]`", NONE, "array of tables"
+            ),
+        ),
+    ),
+    FileTable(
+        "[[edge.group]]",
+        (
+            FileKey("name", "its name"),
+            FileKey("address", "its multicast address"),
+            FileKey("port", "its port"),
+            FileKey(
+                "region", "the receivers of this region send to it; the region must have a receiver", "all receivers"
+            ),
+            FileKey(
+                "line",
+                "one receiver at a time sends to it; each line of a region has another sender: "
+                '`"a"`, `"b"` ([edge.md](edge.md#two-lines))',
+                _ALL_SEND,
+            ),
+            FileKey("ttl", "hop limit of its packets", "`ttl` of `[edge]`"),
+            FileKey(
+                "count",
+                "number of groups in this block, from `address`: group g of a plan uses address + g "
+                "([edge-plans.md](edge-plans.md#address-blocks))",
+                f"{MulticastGroup.__dataclass_fields__['count'].default}",
+            ),
+            FileKey(
+                "rate",
+                "capacity of the line to each group. Each sending process limits itself to it "
+                "([edge-plans.md](edge-plans.md#line-rates)), and a plan must fit",
+                "unlimited",
+            ),
+        ),
+        "a multicast group for subscribers",
+    ),
+)
 
 
 def read(root: Fields, draft: Draft) -> None:

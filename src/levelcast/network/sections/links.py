@@ -8,8 +8,46 @@ from itertools import combinations_with_replacement
 from typing import Any
 
 from levelcast.network.fields import Fields, did_you_mean, known, show
-from levelcast.network.model import Link, Links, name_of_pair
+from levelcast.network.keys import NONE, FileKey, FileTable
+from levelcast.network.model import LOCAL_DELAY_NS, Link, Links, name_of_pair
 from levelcast.network.sections.draft import Draft
+from levelcast.units import show_ns
+
+_OF_LINKS = "that of `[links]`"
+TABLES = (
+    FileTable(
+        "[links]",
+        (
+            FileKey("delay", "one-way delay between two sites that no pair lists", "each pair in use needs its own"),
+            FileKey("jitter", "additional delay before a packet counts as late", f"{Link(0).jitter_ns}"),
+            FileKey("loss", "fraction of packets lost", f"{Link(0).loss_ratio:g}"),
+            FileKey("pairs", "links between two sites, with the keys of `[[links.pairs]]`", NONE, "array of tables"),
+        ),
+        "without it, `late` and `attempts` of `[timing]` are required",
+    ),
+    FileTable(
+        "[[links.pairs]]",
+        (
+            FileKey("between", "the two sites; the same site twice for hops within it", type="array of two sites"),
+            FileKey("delay", "one-way delay", _OF_LINKS),
+            FileKey("jitter", "additional delay before a packet counts as late", _OF_LINKS),
+            FileKey("loss", "fraction of packets lost", _OF_LINKS),
+        ),
+        f"within one site a hop has a delay of {show_ns(LOCAL_DELAY_NS)} and no loss, unless a pair specifies it",
+    ),
+    FileTable(
+        "[helpers]",
+        (
+            FileKey(
+                "a site",
+                "sites with the best helpers for repairs, best first. A receiver of this site sends requests to its "
+                "own site, then to these, then to the others by delay. A secondary without `home` uses the same order",
+                "by delay",
+                "array of sites",
+            ),
+        ),
+    ),
+)
 
 
 def read(root: Fields, draft: Draft) -> None:

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from levelcast.network.fields import Fields, ProblemReport, did_you_mean, show
+from levelcast.network.keys import NONE, FileKey, FileTable
 from levelcast.network.model import AnyNode, Floor, Network, ReceiverNode, ReformationNode, SecondaryNode, Stripe
 from levelcast.network.sections.draft import ID_LIMIT, Draft
 from levelcast.network.symbols import LARGEST_ID, symbols_of
@@ -16,6 +17,46 @@ from levelcast.wire.group_codec import MAX_GROUP
 FIRST_SECONDARY = 1001
 """First id of secondaries without an id in the file."""
 _MARKET = re.compile(r"[A-Z0-9]{4}", re.ASCII)
+
+_NODE = (
+    FileKey("name", "its name, unique among all nodes"),
+    FileKey("id", "its id, unique among all nodes"),
+    FileKey("site", "its location"),
+)
+TABLES = (
+    FileTable("[[receiver]]", _NODE, "a primary; at least one. For the maximum see [Limits](network-file.md#limits)"),
+    FileTable(
+        "[[secondary]]",
+        (
+            _NODE[0],
+            FileKey("id", "its id, unique among all nodes", f"lowest free id from {FIRST_SECONDARY}"),
+            _NODE[2],
+            FileKey(
+                "home",
+                f"assigned primary; at most {MAX_GROUP} secondaries per primary",
+                "nearest by `[links]`; if equal, one at its site, then the first",
+                "name of a receiver",
+            ),
+        ),
+        "a receiver below a primary (rule 11)",
+    ),
+    FileTable("[[reformation]]", _NODE, "a reformation server; at least one. The first one listed acts first"),
+    FileTable(
+        "[[floor]]",
+        (
+            FileKey("name", "market code"),
+            FileKey("publisher", "`publisher_id` of its records"),
+            FileKey("id", "its id on the ring", "its publisher"),
+            _NODE[2],
+            FileKey("stripe", "its stripe", "the first", "name of a stripe"),
+            FileKey("symbols", "symbols traded there", NONE),
+        ),
+    ),
+    FileTable(
+        "[instruments]",
+        (FileKey("a symbol", "its `instrument_id`", "lowest free id", f"integer from 1 to {LARGEST_ID}"),),
+    ),
+)
 
 K = TypeVar("K")
 

@@ -3,11 +3,59 @@
 from __future__ import annotations
 
 from levelcast.network.fields import Fields, known
+from levelcast.network.keys import FileKey, FileTable
 from levelcast.network.model import Keeping, Status
 from levelcast.network.sections.draft import ID_LIMIT, Draft
 from levelcast.units import show_ns
 
 _LEAST_PROBE_NS = 10_000_000
+
+
+_KEEPING = Keeping()
+TABLES = (
+    FileTable(
+        "[status]",
+        (
+            FileKey(
+                "port",
+                "TCP status port of the first node (receivers, then reformation servers, floors, secondaries); each "
+                "further node uses the next port, and each further stripe continues after the last",
+                type="port",
+            ),
+            FileKey("address", "address at which each node serves its status", Status(1).address),
+        ),
+        "without it, nodes serve no status",
+    ),
+    FileTable(
+        "[probe]",
+        (
+            FileKey(
+                "every",
+                f"interval at which each node probes the others, at least {show_ns(_LEAST_PROBE_NS)} "
+                "([matrix.md](matrix.md#probes))",
+            ),
+        ),
+        "without it, nodes only reply to probes",
+    ),
+    FileTable(
+        "[tape]",
+        (
+            FileKey(
+                "keep_bytes",
+                "maximum size: a receiver removes its oldest finished segments, so a tape may be one segment longer",
+                "no limit",
+            ),
+            FileKey("keep_age", "maximum age, in the same way", "no limit"),
+            FileKey("segment", "records per tape segment, approximately", f"{_KEEPING.segment_records}"),
+            FileKey(
+                "durable",
+                "writes of all nodes survive a crash of the process, or also a power loss "
+                "([cost](tape.md#cost), which `process` of `[timing]` must cover)",
+                f'`"{_KEEPING.durable}"`',
+            ),
+        ),
+    ),
+)
 
 
 def read(root: Fields, draft: Draft) -> None:

@@ -3,8 +3,33 @@
 from __future__ import annotations
 
 from levelcast.network.fields import Fields
+from levelcast.network.keys import NONE, FileKey, FileTable
 from levelcast.network.model import Site
 from levelcast.network.sections.draft import Draft
+
+TABLES = (
+    FileTable(
+        "[network]",
+        (
+            FileKey("name", "title", NONE),
+            FileKey(
+                "id",
+                "network identifier; in every core datagram and journal, so that two networks on one multicast group "
+                "ignore each other. `levelcast init` draws it, and derives groups and ports from it",
+                "hash of the name and of the ids of receivers and reformation servers",
+            ),
+        ),
+    ),
+    FileTable(
+        "[[site]]",
+        (
+            FileKey("name", "location of nodes"),
+            FileKey("city", "for reports", NONE),
+            FileKey("region", "the receivers of this site send to the edge groups of this region", NONE),
+        ),
+        "at least one",
+    ),
+)
 
 
 def read(root: Fields, draft: Draft) -> None:

@@ -7,14 +7,60 @@ from functools import partial
 from typing import Any, cast
 
 from levelcast.network.fields import Fields, did_you_mean, is_int, known, show
+from levelcast.network.keys import FileKey, FileTable
 from levelcast.network.model import Nack, Stripe, TimingRules, Witness
 from levelcast.network.sections.draft import ID_LIMIT, Draft
 from levelcast.network.toml_lines import KeyPath
 from levelcast.timing.derive import contradictions
 from levelcast.timing.nack_sets import MOST_SETS
 from levelcast.timing.rules import LOSS_LIMIT
+from levelcast.units import show_ns
 
 DEFAULT_STRIPE = "main"
+
+
+_DEFAULTS = TimingRules()
+_KEYS = (
+    FileKey(
+        "mode",
+        "an owner with gaps sends its token on time (pipelined) or waits for repair (rule 4)",
+        f'`"{_DEFAULTS.mode}"`',
+    ),
+    FileKey("slot", "τ, time between two tokens", "required if pipelined; R in lockstep"),
+    FileKey("witness", "number of receivers that witness a slot (rule 8)", f'`"{_DEFAULTS.witness}"`'),
+    FileKey("late", "δ_N, time after which a token counts as missing", "from the links and the clock error"),
+    FileKey("request", "τ_r, time between two requests", "2δ_N + X + P"),
+    FileKey("attempts", "k_r, requests before a fault", "from the loss"),
+    FileKey("hold", "Δ_A, from timestamp to release", "the minimum that rule 6 allows"),
+    FileKey("clock_error", "maximum error of any clock against UTC", show_ns(_DEFAULTS.clock_error_ns)),
+    FileKey("transmit", "X, transmission time of a request and its reply", f"{_DEFAULTS.transmit_ns}"),
+    FileKey(
+        "process",
+        "P, processing time of a request and its reply, including the journal ([cost of `durable`](tape.md#cost))",
+        show_ns(_DEFAULTS.process_ns),
+    ),
+    FileKey(
+        "nack_sets",
+        "receivers send requests in sets, in turn (MS §5.2). With sizes, all remaining receivers are in the last set; "
+        '`"tree"` is one receiver of each region first. Increases the hold time',
+        f"{_DEFAULTS.nack_sets}: all together",
+    ),
+)
+TABLES = (
+    FileTable("[timing]", _KEYS),
+    FileTable(
+        "[stripes.NAME]",
+        (
+            FileKey(
+                "any key of `[timing]`",
+                "one ring over the same receivers, with its own order",
+                "that of `[timing]`",
+                " ",
+            ),
+        ),
+        f"without it there is one stripe, `{DEFAULT_STRIPE}`",
+    ),
+)
 
 
 def read(root: Fields, draft: Draft) -> None:
