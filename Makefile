@@ -12,6 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 READY       := $(VENV)/.ready
 FUZZ_READY  := $(VENV)/.ready-fuzz
 BENCH_READY := $(VENV)/.ready-bench
+DOCS_READY  := $(VENV)/.ready-docs
 SPARK_READY := $(VENV)/.ready-spark
 SPARK_TESTS := $(shell grep -lE 'spark_parts|importorskip..(pyspark|deltalake)' tests/test_*.py tests/system/test_*.py)
 JAVA        := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
@@ -24,7 +25,7 @@ INPUTS      := pyproject.toml constraints.txt $(wildcard src/levelcast/native/_*
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-optimised test-spark campaign bench lint format types fuzz clean
+.PHONY: help setup run test test-optimised test-spark campaign bench docs lint format types fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -34,7 +35,7 @@ setup: $(READY) ## create the virtual environment and install the pinned depende
 run: $(READY) ## run the demo: five cities on this machine, as processes over multicast
 	$(BIN)/levelcast demo
 
-test: $(if $(HAS_SPARK),$(SPARK_READY),$(READY)) ## run all tests (PYTEST_ARGS='-k timing' selects, JOBS=4 uses more processes)
+test: $(if $(HAS_SPARK),$(SPARK_READY),$(READY)) $(DOCS_READY) ## run all tests (PYTEST_ARGS='-k timing' selects, JOBS=4 uses more processes)
 	$(BIN)/python $(PYTEST) $(if $(HAS_SPARK),,$(addprefix --ignore=,$(SPARK_TESTS))) $(PYTEST_ARGS)
 	$(if $(PYTEST_ARGS),,@$(MAKE) --no-print-directory test-optimised)
 	$(if $(HAS_SPARK),,@echo "Left out: the pipeline on Spark ($(words $(SPARK_TESTS)) files). Install Java 17 or newer, as in apt-get install openjdk-17-jre-headless, and run make test again.")
@@ -51,6 +52,10 @@ campaign: $(SPARK_READY) ## run the long tests: Spark on a cluster and during li
 
 bench: $(BENCH_READY) ## run the benchmarks and print each result with its limit
 	$(BIN)/python -m benchmarks
+
+docs: $(DOCS_READY) ## build the documentation site in build/docs, and check its links
+	$(BIN)/python -m website.reference
+	$(BIN)/python -m website
 
 lint: $(READY) ## check style and formatting
 	$(BIN)/ruff check .
@@ -83,6 +88,10 @@ $(READY): $(INPUTS)
 
 $(BENCH_READY): $(READY)
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[bench]'
+	@touch $@
+
+$(DOCS_READY): $(READY)
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[docs]'
 	@touch $@
 
 $(SPARK_READY): $(READY)

@@ -86,7 +86,7 @@ def picture(layers: Iterable[Iterable[str]]) -> str:
     """
     graph = package_imports()
     leaves = {"errors", "units", "extras", "version"}
-    lines = ["```mermaid", "flowchart TD"]
+    lines = ["```mermaid", "flowchart TD", "    accTitle: Packages and their imports"]
     for number, layer in enumerate(layers):
         shown = sorted(part for part in layer if part in graph and part not in leaves)
         if shown:
