@@ -195,7 +195,7 @@ def test_a_node_that_hangs_does_not_hold_up_the_others(served: Served, file: Pat
 def test_what_cannot_be_asked_is_one_sentence(file: Path) -> None:
     code, output = run("--network", file, "--node", "nobody")
     assert (code, output.count("\n")) == (2, 1)
-    assert 'node "nobody" not found in the network; choose one of tokyo-1, ' in output
+    assert 'node "nobody" not found in the network file; choose one of tokyo-1, ' in output
     with pytest.raises(NetError, match=r"has no \[status\]"):
         ask_all(parse_network(SMALL))
     assert run("--network", file, "--timeout", "soon")[0] == 2

@@ -144,7 +144,9 @@ def test_a_missing_file_is_one_sentence(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, "timing", "--network", "none.toml") == 2
-    assert capsys.readouterr().err == "levelcast: none.toml: no such file or directory\n"
+    assert capsys.readouterr().err == (
+        "levelcast: none.toml: network file not found; write one with `levelcast init --out none.toml`\n"
+    )
 
 
 def test_control_c_ends_with_130_and_a_word(

@@ -79,7 +79,7 @@ def test_what_cannot_be_planned_is_one_sentence(pings: Path, tmp_path: Path) -> 
     out = tmp_path / "there.toml"
     out.write_text("mine", encoding="utf-8")
     kept = CliRunner().invoke(app, ["regions", str(pings), "--receivers", "2", "--out", str(out)])
-    assert isinstance(kept.exception, FileExistsError)
+    assert (kept.exit_code, kept.stderr) == (2, f"levelcast: {out}: already exists; use --force to replace it\n")
     assert out.read_text(encoding="utf-8") == "mine"
 
 

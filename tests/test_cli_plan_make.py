@@ -230,7 +230,7 @@ def test_a_broken_file_is_one_sentence_and_no_plan(folder: Path, name: str, old:
         (("--together", "IBM,NOPE"), "flow to pin not found: 'NOPE'"),
         (("--session-rate", "1"), "above the limit"),
         (("--algorithm", "it", "--session-rate", "20"), "does not support limits"),
-        (("--from", "nowhere"), "file not found"),
+        (("--from", "nowhere"), "not a plan"),
     ],
 )
 def test_a_wrong_wish_is_one_sentence_and_no_plan(folder: Path, more: tuple[object, ...], says: str) -> None:

@@ -119,15 +119,15 @@ def test_mutations_say_after_how_many_seeds_each_clause_was_missed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--seeds", "abc"], "'abc' is not a seed"),
+        (["--seeds", "abc"], '"abc" is not a seed'),
         (["--seeds", "1..2..3"], "is not a seed"),
         (["--seeds", "-4"], "is not a seed"),
         (["--seeds", ""], "is not a seed"),
         (["--seeds", "9..3"], "runs backward; write 3..9"),
-        (["--scenario", "square"], "unknown scenario 'square'; use one of ring"),
-        (["--without", "gravity"], "unknown clause 'gravity'"),
+        (["--scenario", "square"], '"square" is not one of ring'),
+        (["--without", "gravity"], 'unknown clause "gravity"'),
         (["--seeds", "1", "--trace", "--json"], "omit --json"),
-        (["--jobs", "0", "--seeds", "1"], "Invalid value for '--jobs'"),
+        (["--jobs", "0", "--seeds", "1"], '--jobs: "0" is not a whole number of at least 1'),
     ],
 )
 def test_a_mistake_in_the_arguments_is_exit_code_2_and_one_sentence(arguments: list[str], says: str) -> None:

@@ -49,7 +49,7 @@ def test_sets_make_fewer_requests_where_a_branch_loses_for_all_below_it() -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--protocol", "tcp"], "unknown protocol 'tcp'; use one of timed, rmp, both"),
+        (["--protocol", "tcp"], '"tcp" is not one of timed, rmp, both'),
         (["--members", "1"], "--members 1 is outside 2 to 100"),
         (["--loss", "0.9"], "--loss 0.9 is outside 0 to 0.5"),
         (["--load", "0"], "--load 0 is outside"),

@@ -81,7 +81,7 @@ BAD = [
     (["--set", "without=none", "--set", "without=none"], "--set without: specified twice"),
     (["--seeds", "9..1"], "the range 9..1 runs backward"),
     (["--plot", "x"], "'x' is not a plot; use FIGURE:AGAINST"),
-    (["none.toml"], "none.toml: file not found"),
+    (["none.toml"], "none.toml: sweep file not found"),
 ]
 
 

@@ -560,7 +560,10 @@ def test_sequences_beyond_32_bits_are_whole_again() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"region": "Europe"}, 'no edge group for region "Europe"; choose one of americas, asia-pacific, europe'),
+        (
+            {"region": "Europe"},
+            'region "Europe" has no edge group in the network file; choose one of americas, asia-pacific, europe',
+        ),
         ({}, "region not specified; choose one of americas, asia-pacific, europe"),
         ({"region": "europe", "start": "yesterday"}, 'start must be "now", "snapshot", or a sequence'),
         ({"region": "europe", "start": {"main": 0}}, 'start must be "now", "snapshot", or a sequence'),

@@ -135,7 +135,7 @@ def test_files_follow_each_other_and_the_numbers_go_on(file: Callable[..., Path]
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        (f"{NOON},SPY,abc,1,XNYS", "price 'abc' is not a decimal number"),
+        (f"{NOON},SPY,abc,1,XNYS", 'price "abc" is not a decimal number'),
         (f"{NOON},SPY,,1,XNYS", "price is empty"),
         (f"{NOON},SPY,1.0000000001,1,XNYS", "price 1.0000000001 has more than 9 decimals"),
         (f"{NOON},SPY,9223372036.854775807,1,XNYS", "does not fit into 64 bits of 1e-9"),
@@ -184,7 +184,7 @@ def test_a_file_that_is_no_table_of_trades_is_refused(file: Callable[..., Path],
         file(f"ts_event,symbol,price,size\n{NOON},SPY,1,1\n")
     )
     assert "for a file of LEAN pass --format lean" in refusal(file("1,2,3\n", "spy_trade.csv"))
-    assert "no such file" in refusal(tmp_path / "nothing.csv")
+    assert "file not found" in refusal(tmp_path / "nothing.csv")
     assert "is a directory" in refusal(tmp_path)
     assert "its name does not show the format" in refusal(file("", "trades.txt"))
     assert 'unknown format "xml"' in refusal(file(""), format="xml")

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from levelcast.errors import UserError
 from levelcast.network import (
     Carriage,
     FiveCities,
@@ -29,6 +30,7 @@ from levelcast.network.stripe_config import ring_config
 from levelcast.network.toml_lines import KeyPath, LineNumbers
 from levelcast.network.warnings import warnings
 from levelcast.wire.header import domain_of
+from levelcast.wire.membership import MAX_MEMBERS
 
 MS = 1_000_000
 
@@ -193,6 +195,17 @@ def test_warnings_say_what_is_allowed_and_unwise() -> None:
     assert "Late (δ_N) is set to 1 ms, less than the 12 ms" in told
     assert 'stops if site "osaka" fails' in told
     assert "one reformation server" in told
+
+
+def test_a_warning_says_that_a_ring_is_too_large_for_a_membership_record() -> None:
+    def ring(receivers: int) -> str:
+        more = "".join(
+            f'[[receiver]]\nname = "more-{i}"\nid = {1000 + i}\nsite = "tokyo"\n' for i in range(receivers - 5)
+        )
+        return " ".join(warnings(parse_network(five_cities() + more)))
+
+    assert f"{MAX_MEMBERS + 1} receivers do not fit into a membership record" in ring(MAX_MEMBERS + 1)
+    assert "membership record" not in ring(MAX_MEMBERS)
 
 
 # What is wrong, and on which line
@@ -599,8 +612,10 @@ def test_load_network_reads_a_file_and_names_it_in_its_errors(tmp_path: Path) ->
     path.write_bytes(b'[network]\nname = "\xff"\n')
     with pytest.raises(NetworkError, match=r"mine\.toml:2: not UTF-8 text"):
         load_network(path)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(UserError, match=r"none\.toml: network file not found; write one with `levelcast init --out .*"):
         load_network(tmp_path / "none.toml")
+    with pytest.raises(UserError, match="is a directory; pass a network file"):
+        load_network(tmp_path)
 
 
 @pytest.mark.parametrize("module", [model, toml_lines])

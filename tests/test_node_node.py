@@ -95,7 +95,7 @@ def test_a_node_has_a_part_in_each_stripe_and_a_floor_in_one() -> None:
     assert len(everywhere) == len(set(everywhere)) == 2 * len(TREE.node_names) - len(TREE.floors)
     with pytest.raises(NetError, match="XTKS sends on stripe main, not on slow"):
         place_of(TREE, "XTKS", "slow")
-    with pytest.raises(NetError, match='stripe "fast" not found in the network; choose one of main, slow'):
+    with pytest.raises(NetError, match='stripe "fast" not found in the network file; choose one of main, slow'):
         place_of(TREE, "tokyo-1", "fast")
 
 
@@ -176,7 +176,7 @@ def test_a_floor_whose_time_is_over_stays_until_all_it_sent_is_witnessed(
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(NetError, match=r'"osaka-1" not found in the network; choose one of new-york-1, .*XASX'):
+    with pytest.raises(NetError, match=r'"osaka-1" not found in the network file; choose one of new-york-1, .*XASX'):
         place_of(NETWORK, "osaka-1")
 
 

@@ -341,7 +341,7 @@ def test_a_coarse_decimal_context_does_not_round_prices() -> None:
         ("0.0000000001", "price 0.0000000001 has more than 9 decimals"),
         ("9223372036.854775807", "price 9223372036.854775807 does not fit into 64 bits of 1e-9"),
         ("NaN", "price NaN is not a finite number"),
-        ("ten", "price 'ten' is not a decimal number"),
+        ("ten", 'price "ten" is not a decimal number'),
     ],
 )
 def test_a_bad_price_is_told_in_one_sentence(price: str, says: str) -> None:

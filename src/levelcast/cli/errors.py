@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -11,7 +12,9 @@ from pathlib import Path
 from types import FrameType
 
 import typer
+from typer._click.exceptions import NoArgsIsHelpError, UsageError
 
+from levelcast.cli.usage_errors import usage_sentence
 from levelcast.errors import UserError
 
 _UNIT_NS = {"ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000}
@@ -20,12 +23,48 @@ _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|min)", re.ASCII)
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """Print a `UserError` on stderr and exit with code 2; the group of all commands runs each command in this."""
+    """Print a `UserError`, a system error or a usage error as one line on stderr and exit with code 2.
+
+    The group of all commands parses and runs each command in this.
+    """
     try:
         yield
     except UserError as error:
         typer.echo(str(error) if error.located else f"levelcast: {error}", err=True)
         raise typer.Exit(2) from None
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        typer.echo(f"levelcast: {where}{_system_sentence(error)}", err=True)
+        raise typer.Exit(2) from None
+    except NoArgsIsHelpError as error:
+        typer.echo(error.message, err=True)
+        raise typer.Exit(2) from None
+    except UsageError as error:
+        command = error.ctx.command_path if error.ctx else "levelcast"
+        typer.echo(f"{command}: {usage_sentence(error, command)}", err=True)
+        raise typer.Exit(2) from None
+
+
+def _system_sentence(error: OSError) -> str:
+    """Return the message of an error of the operating system, and what to do."""
+    text = error.strerror or str(error)
+    remedy = _REMEDIES.get(error.errno or 0)
+    return text[:1].lower() + text[1:] + (f"; {remedy}" if remedy else "")
+
+
+_REMEDIES = {
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "check the path: a part of it is a file",
+    errno.EISDIR: "pass a file",
+    errno.EEXIST: "pass another path",
+    errno.EACCES: "check the owner and the mode",
+    errno.EPERM: "check the owner and the mode",
+    errno.EROFS: "pass a path on another file system",
+    errno.ENOSPC: "free disk space and run the command again",
+    errno.EMFILE: "raise the limit with `ulimit -n`",
+}
 
 
 def duration_ns(text: str, option: str = "--for", longest_min: int | None = None) -> int:

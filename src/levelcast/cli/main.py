@@ -9,10 +9,10 @@ from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from levelcast.cli.errors import one_sentence
+from levelcast.cli.help import HelpCommand, HelpGroup
 from levelcast.cli.old_spellings import current_spelling
 from levelcast.version import __version__
 
@@ -25,8 +25,28 @@ class CommandEntry(NamedTuple):
     help: str
     """The first paragraph of its docstring; a test compares the two."""
 
+    @property
+    def panel(self) -> str:
+        """Heading of the command in `levelcast --help`: the subject of the package that it is in."""
+        return _PANELS.get(self.target.partition(".")[0], "Commands")
+
+
+_PANELS = {
+    "demo": "Demo",
+    "network_file": "Network file",
+    "live": "Running network",
+    "tape": "Tapes",
+    "lake": "Tables and reports",
+    "plan": "Multicast groups",
+    "sim": "Simulation",
+}
+
 
 COMMANDS = {
+    "demo": CommandEntry(
+        "demo.simulated:demo",
+        "Run five sites with packet loss and one site failure, then compare the tapes.",
+    ),
     "init": CommandEntry(
         "network_file.init_timing:init", "Write a commented network file to start from: five cities around the world."
     ),
@@ -38,9 +58,56 @@ COMMANDS = {
         "network_file.regions:regions",
         "Choose receiver sites and assign subscribers to them, from measured delay and loss.",
     ),
-    "demo": CommandEntry(
-        "demo.simulated:demo",
-        "Run five sites with packet loss and one site failure, then compare the tapes.",
+    "doctor": CommandEntry(
+        "live.doctor:doctor",
+        "Check a machine before it is used: multicast, buffers, priority, timers, clock, CPU time, disk, software.",
+    ),
+    "up": CommandEntry(
+        "live.up:up",
+        "Run all nodes of a network as processes on this machine over loopback multicast, then compare the tapes.",
+    ),
+    "node": CommandEntry(
+        "live.node:node", "Run one node of a network: a receiver, a secondary, a reformation server or a floor."
+    ),
+    "publish": CommandEntry(
+        "live.publish:publish",
+        "Publish the trades of files, each through its floor, and wait until the ring has witnessed all of them.",
+    ),
+    "status": CommandEntry("live.status:status", "Show the status of the running nodes of a network."),
+    "watch": CommandEntry(
+        "live.watch:watch", "Print the trades of a region's edge: a table on a terminal, CSV otherwise."
+    ),
+    "disk": CommandEntry(
+        "live.disk:app",
+        "Create a node's journal before its first start, and replace it with a new life after its disk is lost.",
+    ),
+    "probe": CommandEntry(
+        "live.probe:app", "Measure delay and loss between sites, from a running network or from published measurements."
+    ),
+    "tape": CommandEntry("tape.tape:app", "Show, verify, compare and export recorded tapes."),
+    "certify": CommandEntry(
+        "tape.certify:certify_command",
+        "Certify tapes, or check tapes against a certificate; works offline, with only the files.",
+    ),
+    "audit": CommandEntry(
+        "tape.audit:audit",
+        "Audit recorded tapes for identical order, fair release and timely floors.",
+    ),
+    "pipeline": CommandEntry(
+        "lake.pipeline:app",
+        "Load tapes and captures into tables for Spark, DuckDB and pandas; derive bars, best quotes and rates.",
+    ),
+    "report": CommandEntry(
+        "lake.report:report",
+        "Write one self-contained HTML page: prices, volume by venue, rates, release spread, late releases.",
+    ),
+    "matrix": CommandEntry(
+        "lake.matrix:matrix",
+        "Compute hourly delay and loss between sites, the resulting timing, and the best helper of each site.",
+    ),
+    "plan": CommandEntry(
+        "plan.make:app",
+        "Assign symbols to sessions and sessions to multicast groups, so that subscribers filter little.",
     ),
     "sim": CommandEntry("sim.histories:sim", "Run random fault histories and check every guarantee of the ring."),
     "sweep": CommandEntry(
@@ -51,75 +118,24 @@ COMMANDS = {
         "sim.world:world",
         "Simulate a large network in bulk: two receiver layers, regions of two lines, a million subscribers.",
     ),
-    "doctor": CommandEntry(
-        "live.doctor:doctor",
-        "Check a machine before it is used: multicast, buffers, priority, timers, clock, CPU time, disk, software.",
-    ),
-    "node": CommandEntry(
-        "live.node:node", "Run one node of a network: a receiver, a secondary, a reformation server or a floor."
-    ),
-    "up": CommandEntry(
-        "live.up:up",
-        "Run all nodes of a network as processes on this machine over loopback multicast, then compare the tapes.",
-    ),
-    "publish": CommandEntry(
-        "live.publish:publish",
-        "Publish the trades of files, each through its floor, and wait until the ring has witnessed all of them.",
-    ),
-    "status": CommandEntry("live.status:status", "Show the status of the running nodes of a network."),
-    "watch": CommandEntry(
-        "live.watch:watch", "Print the trades of a region's edge: a table on a terminal, CSV otherwise."
-    ),
-    "certify": CommandEntry(
-        "tape.certify:certify_command",
-        "Certify tapes, or check tapes against a certificate; works offline, with only the files.",
-    ),
-    "audit": CommandEntry(
-        "tape.audit:audit",
-        "Audit recorded tapes for identical order, fair release and timely floors.",
-    ),
-    "report": CommandEntry(
-        "lake.report:report",
-        "Write one self-contained HTML page: prices, volume by venue, rates, release spread, late releases.",
-    ),
-    "matrix": CommandEntry(
-        "lake.matrix:matrix",
-        "Compute hourly delay and loss between sites, the resulting timing, and the best helper of each site.",
-    ),
-    "tape": CommandEntry("tape.tape:app", "Show, verify, compare and export recorded tapes."),
-    "disk": CommandEntry(
-        "live.disk:app",
-        "Create a node's journal before its first start, and replace it with a new life after its disk is lost.",
-    ),
-    "plan": CommandEntry(
-        "plan.make:app",
-        "Assign symbols to sessions and sessions to multicast groups, so that subscribers filter little.",
-    ),
-    "pipeline": CommandEntry(
-        "lake.pipeline:app",
-        "Load tapes and captures into tables for Spark, DuckDB and pandas; derive bars, best quotes and rates.",
-    ),
-    "probe": CommandEntry(
-        "live.probe:app", "Measure delay and loss between sites, from a running network or from published measurements."
-    ),
 }
 
 _EXAMPLES = """
-**Examples**
+Examples:
 
-levelcast demo — run five cities on this machine, kill one site, and compare the tapes
+levelcast demo — run five cities on this machine, kill one site, compare the tapes
 
 levelcast init — write a commented network.toml to start from
 
-levelcast timing — explain its timing values
+levelcast timing — explain the timing values of network.toml
+
+levelcast up --data data --for 20s — run the nodes of network.toml on this machine
 
 levelcast sim --seeds 0..999 — check the ring in a thousand random fault histories
 """
 
-_MARKUP: Any = "markdown"
 
-
-class _Unloaded(TyperCommand):
+class _Unloaded(HelpCommand):
     """A command that is imported when its arguments are parsed."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
@@ -128,16 +144,20 @@ class _Unloaded(TyperCommand):
         return command.make_context(info_name, current_spelling(command, self.name, args), parent, **extra)
 
 
-class _LazyGroup(TyperGroup):
+class _LazyGroup(HelpGroup):
     """Group of the commands in `COMMANDS`; listing them imports none.
 
-    A `UserError` of any command becomes one line on stderr and exit code 2.
+    A `UserError` of any command, and an error in its options, becomes one line on stderr and exit code 2.
     """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         for name, entry in COMMANDS.items():
-            self.add_command(_Unloaded(name, help=entry.help, rich_markup_mode=_MARKUP))
+            self.add_command(_Unloaded(name, help=entry.help, rich_help_panel=entry.panel))
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        with one_sentence():
+            return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         with one_sentence():
@@ -148,11 +168,13 @@ def load_command(name: str) -> Any:
     """Import a command's module and return the command as Typer builds it."""
     module, _, attribute = COMMANDS[name].target.partition(":")
     target = getattr(import_module(f"levelcast.cli.{module}"), attribute)
-    one = typer.Typer(rich_markup_mode=_MARKUP)
+    one = typer.Typer()
     if isinstance(target, typer.Typer):
-        one.add_typer(target, name=name)
+        for below in target.registered_commands:
+            below.cls = HelpCommand
+        one.add_typer(target, name=name, cls=HelpGroup)
     else:
-        one.command(name)(target)
+        one.command(name, cls=HelpCommand)(target)
     return get_group(one).commands[name]
 
 
@@ -161,7 +183,6 @@ app = typer.Typer(
     cls=_LazyGroup,
     help="One market tape in one order, released everywhere at the same time.",
     epilog=_EXAMPLES,
-    rich_markup_mode=_MARKUP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -184,7 +205,7 @@ def _options(
 
 
 def run() -> None:
-    """Run the command line. System errors and ^C also become one line on stderr."""
+    """Run the command line. ^C also becomes one line on stderr."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Greek shows "?" for τ, not a traceback
     try:
@@ -194,19 +215,12 @@ def run() -> None:
         # redirected.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        _fail(f"levelcast: {where}{_lower(error.strerror or str(error))}", 2)
     except KeyboardInterrupt:
         _fail("levelcast: stopped", 130)
     except SystemExit as end:
         if end.code == 130:  # typer's own exit code for ^C, without a message
             _fail("levelcast: stopped", 130)
         raise
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
 
 
 def _fail(sentence: str, code: int) -> None:

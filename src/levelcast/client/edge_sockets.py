@@ -10,7 +10,7 @@ from levelcast import records
 from levelcast.client.line_stats import LineStats
 from levelcast.errors import NetError
 from levelcast.network import MulticastGroup, Network
-from levelcast.runtime.sockets import RECEIVE_BUFFER, Address, listener, takes_trains
+from levelcast.runtime.sockets import RECEIVE_BUFFER, Address, listener, takes_trains, why_not_bound
 from levelcast.wire.snapshot import HEADER_SIZE, Snapshot, decode_snapshot, snapshot_size
 
 __all__ = ["GroupSockets", "groups_of", "read_snapshot"]
@@ -28,7 +28,7 @@ def groups_of(network: Network, region: str | None) -> tuple[MulticastGroup, ...
             raise NetError(f"region not specified; choose one of {', '.join(known)}")
         return network.edge.groups
     if region not in known:
-        raise NetError(f'the network has no edge group for region "{region}"; choose one of {", ".join(known)}')
+        raise NetError(f'region "{region}" has no edge group in the network file; choose one of {", ".join(known)}')
     return network.groups_of_region(region)
 
 
@@ -45,7 +45,7 @@ def asking_socket(interface: str) -> socket.socket:
         own.bind((interface, 0))
     except OSError as error:
         own.close()
-        raise NetError(f"cannot open a socket on {interface}: {error.strerror}") from error
+        raise NetError(f"cannot open a socket on {interface}: {why_not_bound(error, '[edge]')}") from error
     return _prepared(own)
 
 

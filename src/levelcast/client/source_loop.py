@@ -17,7 +17,7 @@ from levelcast.client.packet_queue import PacketQueue
 from levelcast.native.layout import KIND_AT
 from levelcast.network import Network
 from levelcast.runtime.driver import LONGEST_SLEEP_NS, Driver
-from levelcast.runtime.sockets import LOOPBACK, Arrival, CoreSockets
+from levelcast.runtime.sockets import LOOPBACK, Arrival, CoreSockets, usable
 from levelcast.wire.header import sender_of
 from levelcast.wire.messages import Data
 from levelcast.wire.token_codec import KIND_TOKEN
@@ -69,7 +69,8 @@ class SourceLoop:
         """Time of the last datagram from the ring; 0: none."""
         self.watchers: list[Callable[[], None]] = []
         """Called after every turn, in the loop's thread."""
-        self._core = CoreSockets(group.address, group.port, interface, hears_data=False)
+        with usable(interface):
+            self._core = CoreSockets(group.address, group.port, interface, hears_data=False)
         self._core.trains = self._core.trains and network.carriage.trains
         self.warning = self._core.warning
         self._seats: list[FloorSeat] = []

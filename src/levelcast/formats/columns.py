@@ -48,8 +48,12 @@ def refusing(path: Path) -> Iterator[None]:
     """Convert errors of opening and reading a file to one-line messages."""
     try:
         yield
-    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
-        raise TradeFileError(f"{path}: {(error.strerror or str(error)).lower()}; specify another file") from None
+    except FileNotFoundError:
+        raise TradeFileError(f"{path}: file not found; check the path") from None
+    except IsADirectoryError:
+        raise TradeFileError(f"{path}: is a directory; pass the files in it") from None
+    except PermissionError:
+        raise TradeFileError(f"{path}: permission denied; check the owner and the mode of the file") from None
     except Exception as error:
         if not isinstance(error, OSError | EOFError) and not type(error).__module__.startswith("pyarrow"):
             raise

@@ -7,6 +7,7 @@ other parts could only add requirements, so problems found by cross-checks remai
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from collections.abc import Sequence
 from os import PathLike
@@ -35,8 +36,16 @@ class NetworkError(UserError):
 
 
 def load_network(path: str | PathLike[str]) -> Network:
-    """Read a network file. Raise NetworkError for invalid contents, OSError if it cannot be read."""
-    raw = Path(path).read_bytes()
+    """Read a network file. Raise NetworkError for invalid contents, UserError if it cannot be read."""
+    try:
+        raw = Path(path).read_bytes()
+    except FileNotFoundError:
+        command = f"levelcast init --out {shlex.quote(str(path))}"
+        raise UserError(f"{path}: network file not found; write one with `{command}`") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a directory; pass a network file, such as {Path(path) / 'network.toml'}") from None
+    except OSError as error:
+        raise UserError(f"{path}: network file cannot be read ({error.strerror}); check the path") from error
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

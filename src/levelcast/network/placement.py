@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from levelcast.errors import NetError
 from levelcast.network import Floor, Link, Network
@@ -61,11 +62,13 @@ def place_of(network: Network, name: str, stripe: str | None = None) -> Placemen
         stripe, _, name = name.partition("/")
     if stripe is not None and all(known.name != stripe for known in network.stripes):
         known = ", ".join(each.name for each in network.stripes)
-        raise NetError(f'stripe "{stripe}" not found in the network; choose one of {known}')
+        raise NetError(f'stripe "{stripe}" not found in the network file; choose one of {known}')
     everywhere = all_places(network)
     found = [place for place in everywhere if place.name == name]
     if not found:
-        raise NetError(f'node "{name}" not found in the network; choose one of {", ".join(network.node_names)}')
+        known = " or ".join(get_close_matches(name, network.node_names, 2))
+        hint = f"did you mean {known}?" if known else f"choose one of {', '.join(network.node_names)}"
+        raise NetError(f'node "{name}" not found in the network file; {hint}')
     for place in found:
         if stripe in (None, place.stripe):
             return place

@@ -38,7 +38,7 @@ from levelcast.network.sessions import stripe_session
 from levelcast.node.edge_state_files import EdgeFiles
 from levelcast.node.snapshot_server import SnapshotServer
 from levelcast.protocol.effects import Release
-from levelcast.runtime.sockets import Address, SendCounts, Sender
+from levelcast.runtime.sockets import Address, SendCounts, Sender, why_not_bound
 
 SEND_BUFFER = 4 << 20
 REQUEST_BUFFER = 4 << 20
@@ -78,7 +78,8 @@ def _open_sockets(interface: str, ttl: int) -> tuple[socket.socket, socket.socke
             tcp.close()
             if error.errno == errno.EADDRINUSE:
                 continue
-            raise NetError(f"the edge cannot open a socket on {interface}: {error.strerror}") from error
+            why = why_not_bound(error, "[edge]")
+            raise NetError(f"the edge cannot open a socket on {interface}: {why}") from error
         return udp, tcp
     raise NetError(f"the edge found no port on {interface} that is free for both UDP and TCP; stop some programs")
 

@@ -92,7 +92,7 @@ async def _ask(name: str, address: Address, timeout_s: float, page: str) -> Answ
     except ConnectionRefusedError:
         return Answer(name, problem="not running")
     except (OSError, ValueError) as error:
-        return Answer(name, problem=str(error))
+        return Answer(name, problem=getattr(error, "strerror", None) or str(error))
     answers = status.get("part", status.get("name"))
     if answers != name:
         return Answer(name, problem=f"another node answers: {answers}")

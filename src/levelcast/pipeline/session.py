@@ -27,7 +27,7 @@ Unit = TypeVar("Unit")
 Made = TypeVar("Made")
 
 _NO_PYSPARK = "pyspark is not installed; run pip install 'levelcast[spark]'"
-_JAVA = "install Java 17 or newer"
+_JAVA = "install Java 17 or newer, or set JAVA_HOME to it"
 _KEPT_LINES = 2000
 _LONGEST_REASON = 200
 _MOST_TASKS = 4_000

@@ -114,7 +114,7 @@ def read_rates(path: Path) -> dict[str, float]:
 def _read(path: Path, columns: tuple[str, str]) -> Any:
     """Read a table with at least these columns, without empty cells in them."""
     if not path.is_file():
-        raise PlanError(f"{path}: file not found")
+        raise PlanError(f"{path}: file not found; check the path")
     try:
         if path.suffix in (".parquet", ".pq"):
             table = arrow("pyarrow.parquet").read_table(str(path))
@@ -217,9 +217,17 @@ def write_plan(directory: Path, stored: StoredPlan, extra: Callable[[Path], None
         extra(made)
 
 
+def require_plan(directory: Path) -> None:
+    """Raise PlanError for a directory without a plan."""
+    if not (directory / FLOW_SESSION).is_file():
+        remedy = f"make one with `levelcast plan make --out {directory}`"
+        raise PlanError(f"{directory}: not a plan, {FLOW_SESSION} not found; {remedy}")
+
+
 def read_plan(directory: Path) -> StoredPlan:
     """Read a plan from its directory. Its flows are those that are sent."""
     pc = arrow("pyarrow.compute")
+    require_plan(directory)
     flow_table = _read(directory / FLOW_SESSION, ("flow", "session"))
     group_table = _read(directory / SESSION_GROUP, ("session", "group"))
     flows = _unique(flow_table["flow"], directory / FLOW_SESSION, "flow")

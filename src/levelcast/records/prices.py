@@ -16,7 +16,7 @@ def price_from_decimal(price: str | Decimal) -> int:
     try:
         value = Decimal(price)
     except InvalidOperation:
-        raise ValueError(f"price {price!r} is not a decimal number") from None
+        raise ValueError(f'price "{price}" is not a decimal number') from None
     if not value.is_finite():
         raise ValueError(f"price {price} is not a finite number")
     if not value:

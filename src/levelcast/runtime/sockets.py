@@ -235,7 +235,8 @@ def _bind(each: socket.socket, host: str, port: int, whose: str = "[core]") -> N
     try:
         each.bind((host, port))
     except OSError as error:
-        raise NetError(f"cannot listen on {host} port {port}: {why_not_bound(error, whose)}") from error
+        where = f"{host} port {port}" if port else host
+        raise NetError(f"cannot listen on {where}: {why_not_bound(error, whose)}") from error
 
 
 def why_not_bound(error: OSError, whose: str) -> str:
@@ -244,6 +245,8 @@ def why_not_bound(error: OSError, whose: str) -> str:
         return f"port already in use; stop the other program, or change the port of {whose} in the network file"
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"permission denied; set the port of {whose} to 1024 or above in the network file"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "address not found on this machine; pass --interface with one of `ip -4 address`"
     return error.strerror or str(error)
 
 

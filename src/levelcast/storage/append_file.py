@@ -156,7 +156,9 @@ def lock_directory(directory: Path, what: str) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(fd)
-        raise TapeError(f"{directory}: another process is writing this {what}") from None
+        raise TapeError(
+            f"{directory}: another process is writing this {what}; stop it, or use another directory"
+        ) from None
     return fd
 
 

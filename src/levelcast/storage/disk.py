@@ -25,6 +25,17 @@ MARKER = "network.json"
 MAX_LIFE = 2**32 - 1
 
 
+def create_data(data: Path) -> None:
+    """Create a data directory unless it exists; raise NetError if that is not possible."""
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise NetError(f"{data}: not a directory; pass a directory with --data") from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise NetError(f"{data}: cannot be used as data directory ({reason}); pass another one with --data") from error
+
+
 def has_journal(directory: Path) -> bool:
     return any((directory / "journal").glob("*" + SUFFIX))
 
@@ -116,10 +127,10 @@ def _note(data: Path, name: str, life: int) -> None:
 def _wrong_journal(fault: Reason, found: int, domain: int) -> str:
     (network, stripe), (other, its_stripe) = split_domain(found), split_domain(domain)
     if fault is Reason.WRONG_STRIPE:
-        return f"this journal belongs to stripe {stripe} of the network, not to stripe {its_stripe}"
+        return f"this journal belongs to stripe {stripe} of the network, not to stripe {its_stripe}; check --stripe"
     return (
         f"this journal belongs to the network {network:016x}, and the network file describes {other:016x}; "
-        f'to continue that network, write id = "{network:016x}" below [network] in the file'
+        f'pass another --data or, to continue that network, write id = "{network:016x}" below [network] in the file'
     )
 
 

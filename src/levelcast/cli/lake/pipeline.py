@@ -76,7 +76,7 @@ def run(
 
     levelcast pipeline run --input us_equities --format lean --date 2013-10-07 --lake lake
 
-    spark-submit --master spark://host:7077 `PATH/levelcast/__main__.py` pipeline run --input data --lake /shared/lake
+    spark-submit --master spark://host:7077 PATH/levelcast/__main__.py pipeline run --input data --lake /shared/lake
     """
     on = None if day is None else parse_day(day)
     with spark_errors():
@@ -221,7 +221,14 @@ def stream_command(
 @app.command()
 def status(lake: LakeDir, as_json: AsJson = False) -> None:
     """Show every table (version, rows, files, bytes, days), and the last sequence of each stripe with its age. Needs no
-    Java."""
+    Java.
+
+    Examples:
+
+    levelcast pipeline status --lake lake
+
+    levelcast pipeline status --lake lake --json
+    """
     with spark_errors():
         from levelcast.pipeline.lake.lake import Lake
 
@@ -263,7 +270,14 @@ def compact(
     ] = KEEP_HOURS,
     master: Master = None,
 ) -> None:
-    """Merge small files and remove those that no reader can still be using. Safe while a stream runs."""
+    """Merge small files and remove those that no reader can still be using. Safe while a stream runs.
+
+    Examples:
+
+    levelcast pipeline compact --lake lake
+
+    levelcast pipeline compact --lake lake --table tape --keep-hours 48
+    """
     console = Console(highlight=False)
     with spark_errors():
         from levelcast.pipeline.lake.lake import Lake
@@ -284,7 +298,7 @@ def compact(
 
 @app.command()
 def load(
-    table: Annotated[str, typer.Argument(help="Table to load: subscriptions, requests or probes.")],
+    table: Annotated[str, typer.Argument(metavar="subscriptions|requests|probes", help="Table to load.")],
     file: Annotated[
         Path, typer.Argument(help="Subscriptions or probes (CSV, Parquet), or output of `levelcast status --json`.")
     ],

@@ -24,7 +24,8 @@ def spark_errors() -> Iterator[None]:
     except ValueError as error:
         raise LakeError(str(error)) from error
     except ImportError as error:
-        raise LakeError(f"a package is not installed ({error}); run pip install 'levelcast[spark]'") from error
+        package = error.name or str(error)
+        raise LakeError(f"{package} is not installed; run pip install 'levelcast[spark]'") from error
     except Exception as error:
         package = type(error).__module__.partition(".")[0]
         if package == "deltalake":

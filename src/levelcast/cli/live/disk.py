@@ -24,7 +24,7 @@ from levelcast.node.operate.control_source import (
 )
 from levelcast.node.status_client import Answer, ask_all
 from levelcast.runtime.sockets import LOOPBACK
-from levelcast.storage.disk import MAX_LIFE, declare_lost, has_journal, initialise_disk, known_life
+from levelcast.storage.disk import MAX_LIFE, create_data, declare_lost, has_journal, initialise_disk, known_life
 from levelcast.storage.journal.file import life_of
 from levelcast.wire.messages import MemberLife
 
@@ -60,7 +60,7 @@ def init(
     if (name is None) is not every:
         raise typer.BadParameter("pass either --name or --all", param_hint="--name")
     chosen = all_places(network) if name is None else [place_of(network, name, stripe)]
-    data.mkdir(parents=True, exist_ok=True)
+    create_data(data)
     for place in chosen:
         made = initialise_disk(data, place.part, ring_config(network, place.stripe).domain, network.tape.durable)
         typer.echo(f"{data / place.part}: {'created an empty journal, life 1' if made else 'already has a journal'}")
@@ -90,7 +90,7 @@ def lost(
     if network.status is not None and ask_all(network, [place.part], _ASK_S)[0].ok:
         raise NetError(f"{place.part}: still running, so its disk is not lost; stop it first")
     chosen = life if life is not None else _next_life(network, place, data)
-    data.mkdir(parents=True, exist_ok=True)
+    create_data(data)
     aside = declare_lost(data, place.part, chosen, ring_config(network, place.stripe).domain, network.tape.durable)
     if aside is not None:
         typer.echo(f"The remaining files are in {aside}; remove them when they are no longer needed.")

@@ -21,7 +21,7 @@ from levelcast.protocol.event_text import sentence
 from levelcast.protocol.events import Event, event_fields
 from levelcast.runtime.realtime import Realtime
 from levelcast.runtime.sockets import LOOPBACK
-from levelcast.storage.disk import initialise_disk
+from levelcast.storage.disk import create_data, initialise_disk
 
 
 def node(
@@ -31,7 +31,13 @@ def node(
     rate: Annotated[float, option("Synthetic records/s that a floor publishes.", min=0)] = 0.0,
     impair: Impair = False,
     publish: Annotated[
-        str | None, option("Run time; a floor continues until all its records are witnessed.", "--for", metavar="TIME")
+        str | None,
+        option(
+            "Run time; a floor continues until all its records are witnessed.",
+            "--for",
+            metavar="TIME",
+            unset="until stopped",
+        ),
     ] = None,
     as_json: Annotated[bool, option("Print JSON lines: status, events, final status.", "--json")] = False,
     seed: Annotated[int, option("Random seed for synthetic trades and injected loss.")] = 1,
@@ -84,6 +90,7 @@ def node(
             typer.echo(f"{event.KIND} at slot {event.slot}: {sentence(event)}", err=True)
 
     if initialise:
+        create_data(data)
         place = place_of(network, name, stripe)
         initialise_disk(data, place.part, ring_config(network, place.stripe).domain, network.tape.durable)
     running = Node(network, name, data, time.time_ns(), options, on_event, stripe)

@@ -24,6 +24,7 @@ from levelcast.client.replay import Replay
 from levelcast.formats.trade_files import FORMATS, Survey, open_trades, survey
 from levelcast.network import SymbolDirectory, load_network
 from levelcast.runtime.sockets import LOOPBACK
+from levelcast.storage.disk import create_data
 
 SILENCE_S = 5.0
 """Report a ring from which nothing was received for this time."""
@@ -70,6 +71,8 @@ def publish(
     if check:
         _tell_survey(survey(batches()), directory, as_json)
         return
+    if data is not None:
+        create_data(data)
     with Replay(network, batches, data=data, speed=factor, impair=impair, interface=interface) as replay:
         watch = _Watch(replay, console, limit_s)
         watch.run()
@@ -203,6 +206,8 @@ def _sentence(outcome: dict[str, Any], data: Path | None) -> str:
         )
     why = "Timed out, since nothing was witnessed" if outcome["gave_up"] else "Stopped"
     how = f"to resume, run again: {_command()}" if data is not None else "without --data it cannot be resumed"
+    if outcome["gave_up"]:
+        how = f"check that the network runs (`levelcast status`); {how}"
     return (
         f"{why}: {outcome['published']:,} of {outcome['records']:,} trades are published, "
         f"{outcome['unwitnessed_packets']:,} packets not yet witnessed; {how}"

@@ -64,6 +64,9 @@ def status(
         print_json(as_object(answers))
     else:
         _console().print(page(network, answers))
+    if not any(answer.ok for answer in answers):
+        remedy = "start them with `levelcast up` or `levelcast node`"
+        typer.echo(f"levelcast: no node of {network_file} replies; {remedy}", err=True)
     raise typer.Exit(0 if is_well(answers) else 1)
 
 

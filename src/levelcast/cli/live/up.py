@@ -24,6 +24,7 @@ from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import ClusterVerdict, check_floors, judge
 from levelcast.protocol.event_text import sentence
 from levelcast.runtime.cpu_contention import CpuContention, explain_contention
+from levelcast.storage.disk import create_data
 
 DOWN_S = 2.0
 """Time in seconds that a killed node stays down."""
@@ -61,6 +62,7 @@ def up(
     stripes = [stripe.name for stripe in network.stripes]
     bound_s = max(sum(term.ns for term in network.liveness(stripe)) for stripe in stripes) / 1e9 + 5.0
     kills = [parse_kill(text, list(cluster.members)) for text in kill or ()]
+    create_data(data)
     run = ClusterRun(cluster, None if run_ns is None else run_ns / 1e9, bound_s, kills)
     console = Console(stderr=as_json, quiet=as_json, highlight=False)
     _watch(console, run)

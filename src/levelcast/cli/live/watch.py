@@ -15,11 +15,13 @@ import numpy as np
 import typer
 
 from levelcast.cli.errors import duration_ns
-from levelcast.cli.options import NETWORK_FILE, NetworkFile, option
+from levelcast.cli.options import NETWORK_FILE, NetworkFile, interface_option, option
 from levelcast.cli.output import csv_text
+from levelcast.client.edge_sockets import groups_of
 from levelcast.client.subscriber import Batch, Start, Subscriber
 from levelcast.edge.subscriber.delivery import Ended, Grade, Lost, Stuck, SubscriberConfig
 from levelcast.edge.subscriber.plan_follower import Replaced
+from levelcast.errors import NetError
 from levelcast.network import Network, load_network
 from levelcast.network.sessions import stripe_session
 from levelcast.records import RTYPE_TRADE, UNDEF_PRICE, UNDEF_TIMESTAMP, RecordArray, price_to_decimal
@@ -61,9 +63,7 @@ def watch(
     count: Annotated[int | None, option("Stop after this number of trades.", min=1, unset="never")] = None,
     limit: Annotated[str | None, option("Stop after this time.", "--for", metavar="TIME", unset="never")] = None,
     as_json: Annotated[bool, option("Print one JSON object per line.", "--json")] = False,
-    interface: Annotated[
-        str, option("IP address of the network interface for the edge groups.", metavar="ADDRESS")
-    ] = LOOPBACK,
+    interface: Annotated[str, interface_option("IP address of the network interface for the edge groups.")] = LOOPBACK,
 ) -> None:
     """Print the trades of a region's edge: a table on a terminal, CSV otherwise.
 
@@ -77,11 +77,22 @@ def watch(
     levelcast watch --region asia-pacific --symbol 7203 --from snapshot --json
     """
     network = load_network(network_file)
+    _check_region(network, region)
     limit_s = None if limit is None else duration_ns(limit) / 1e9
     printer = _Printer(network, as_json=as_json)
     chosen = _start(start, network)
     watcher = _Watcher(network, region, symbol, chosen, _grade(grade), merged, printer, count, interface)
     asyncio.run(watcher.run(limit_s))
+
+
+def _check_region(network: Network, region: str | None) -> None:
+    """Raise BadParameter unless the edge has groups of the region."""
+    try:
+        groups_of(network, region)
+    except NetError as error:
+        if not network.edge.groups:
+            raise
+        raise typer.BadParameter(str(error), param_hint="--region") from None
 
 
 def _start(text: str, network: Network) -> Start:
@@ -153,6 +164,7 @@ class _Watcher:
 
     async def _follow(self) -> None:
         async with self._tape as tape:
+            self._printer.begin()
             if all(self._print(batch) for batch in (tape.last if self._from_snapshot else ())):
                 async for batch in tape:
                     if not self._print(batch):
@@ -171,7 +183,10 @@ class _Watcher:
 
     def _remind(self) -> None:
         if not self._tape.heard:
-            _say(f"nothing received from {self._where} yet; waiting")
+            _say(
+                f"nothing received from {self._where} yet; check that the network runs (`levelcast status`) and that "
+                "--interface is right. Waiting"
+            )
 
     def _on_event(self, event: Lost | Stuck | Ended | Replaced) -> None:
         if isinstance(event, Replaced):
@@ -219,7 +234,10 @@ class _Printer:
         self._json = as_json
         self._plain = not as_json and sys.stdout.isatty()
         self._floors = {floor.publisher: floor.name for floor in network.floors}
-        if not as_json:
+
+    def begin(self) -> None:
+        """Print the names of the columns."""
+        if not self._json:
             self._write(self._line(COLUMNS) if self._plain else csv_text([COLUMNS]))
 
     def print(self, batch: Batch, symbols: dict[int, str]) -> None:

@@ -42,11 +42,13 @@ def regions(
         Path | None, option("Number of subscribers at each location.", metavar="FILE.csv", unset="equal numbers")
     ] = None,
     loss: Annotated[float, option("Loss between two locations, if not in the file.", min=0, max=0.5)] = 0.01,
-    bound: Annotated[float, option("Maximum load of a region, as a multiple of the mean load.", min=1)] = 2.0,
+    bound: Annotated[
+        float, option("Maximum load of a region, in multiples of the mean.", min=1, metavar="FACTOR")
+    ] = 2.0,
     reach: Annotated[
-        str | None, option('Maximum delay between two receivers, such as "250ms".', unset="unlimited")
+        str | None, option('Maximum delay between two receivers, such as "250ms".', metavar="TIME", unset="unlimited")
     ] = None,
-    slot: Annotated[str, option("Slot length in the network file.")] = "50ms",
+    slot: Annotated[str, option("Slot length in the network file.", metavar="TIME")] = "50ms",
     out: Annotated[Path | None, option("Write this network file.", "--out", "-o", metavar="FILE.toml")] = None,
     force: Force = False,
     as_json: AsJson = False,

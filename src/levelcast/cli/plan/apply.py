@@ -11,10 +11,11 @@ from rich.console import Console
 from levelcast.cli.errors import duration_ns
 from levelcast.cli.options import NETWORK_FILE, AsJson, Interface, NetworkFile, option
 from levelcast.cli.output import print_json, table
+from levelcast.errors import NetError
 from levelcast.network import load_network
 from levelcast.node.operate.channel_plans import PlanRefused, apply_plan, running_plans
 from levelcast.node.status_client import ask_all
-from levelcast.planner.files import read_plan, read_rates
+from levelcast.planner.files import read_plan, read_rates, require_plan
 from levelcast.planner.model import PlanError
 from levelcast.runtime.sockets import LOOPBACK
 
@@ -45,6 +46,7 @@ def apply(
     """
     timeout_s = duration_ns(timeout, "--timeout") / 1e9
     network = load_network(network_file)
+    require_plan(directory)
     try:
         stored = read_plan(directory)
         expected = None if rates is None else read_rates(rates)
@@ -73,6 +75,8 @@ def current(
     """
     network = load_network(network_file)
     found = running_plans(answer for answer in ask_all(network) if answer.ok)
+    if not found:
+        raise NetError(f"{network_file}: no receiver replies; start the network, and check it with `levelcast status`")
     if as_json:
         print_json(found)
     else:
@@ -86,5 +90,5 @@ def current(
     by_stripe: dict[str, set[tuple[int, str]]] = {}
     for name, plan in found.items():
         by_stripe.setdefault(name.rpartition("/")[0], set()).add((plan["number"], plan.get("digest", "")))
-    if not found or any(len(each) > 1 for each in by_stripe.values()):
+    if any(len(each) > 1 for each in by_stripe.values()):
         raise typer.Exit(1)

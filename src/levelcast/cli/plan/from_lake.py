@@ -151,7 +151,7 @@ def run(
     tables = Lake(lake)
     channels_job.chosen_days(tables, asked.days)  # check before Spark is started
     if interest is not None and not interest.exists():
-        raise PlanError(f"{interest}: file not found")
+        raise PlanError(f"{interest}: file not found; check --subscriptions")
     with spark_session(master, "levelcast plan") as spark, bar(quiet) as progress:
         if interest is not None:
             with tables.alone():  # the rest reads, or adds one row, and can run during a stream

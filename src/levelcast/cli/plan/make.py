@@ -74,7 +74,7 @@ def make(
     aggregation: Aggregation = None,
     weights_file: WeightsFile = None,
     engine: Annotated[Engine, option("Engine that computes the plan.")] = Engine.LOCAL,
-    master: Annotated[str, option("With --engine spark: Spark master.")] = "local[2]",
+    master: Annotated[str, option("With --engine spark: Spark master.", metavar="URL")] = "local[2]",
     seed: Seed = 0,
     old: Annotated[
         Path | None, option("Change this plan instead of starting from scratch.", "--from", metavar="DIR")
@@ -82,8 +82,12 @@ def make(
     max_moved: Annotated[
         int, option("With --from: maximum number of flows that change session; 0 only assigns new flows.", min=0)
     ] = 0,
-    session_rate: Annotated[float | None, option("Maximum session rate, as in --rates.", min=0, unset="none")] = None,
-    group_rate: Annotated[float | None, option("Maximum group rate, as in --rates.", min=0, unset="none")] = None,
+    session_rate: Annotated[
+        float | None, option("Maximum session rate, as in --rates.", metavar="RATE", min=0, unset="none")
+    ] = None,
+    group_rate: Annotated[
+        float | None, option("Maximum group rate, as in --rates.", metavar="RATE", min=0, unset="none")
+    ] = None,
     together: Annotated[
         list[str] | None, option("Keep these flows in one session (repeatable).", metavar="A,B,…")
     ] = None,
@@ -262,9 +266,13 @@ def generate_files(
     users: Annotated[int, option("Number of users.")] = _TH.users,
     markets: Annotated[int, option("Number of markets; interest in the i-th is ∝ 1/i.")] = _TH.markets,
     markets_per_user: Annotated[int, option("Number of markets that a user follows.")] = _TH.markets_per_user,
-    share_taken: Annotated[float, option("Fraction of a market's symbols that a user follows.")] = _TH.share_taken,
-    head: Annotated[float, option("Fraction of a market's symbols that are its head.")] = _TH.head,
-    head_share: Annotated[float, option("Fraction of a market's trades in its head symbols.")] = _TH.head_share,
+    share_taken: Annotated[
+        float, option("Fraction of a market's symbols that a user follows.", metavar="RATIO")
+    ] = _TH.share_taken,
+    head: Annotated[float, option("Fraction of a market's symbols that are its head.", metavar="RATIO")] = _TH.head,
+    head_share: Annotated[
+        float, option("Fraction of a market's trades in its head symbols.", metavar="RATIO")
+    ] = _TH.head_share,
     seed: Seed = 0,
     plots: Annotated[bool, option("Also draw the interest matrix (TH Fig. 4).", "--plots")] = False,
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from difflib import get_close_matches
 from functools import partial
 from typing import Annotated
 
@@ -14,34 +15,46 @@ from rich.console import Console
 from levelcast.cli.options import AsJson, option
 from levelcast.cli.output import counting, print_json, table
 from levelcast.cli.sim import steady
+from levelcast.sim.compare_protocols import PROTOCOLS
 from levelcast.sim.mutations import MUTATIONS
 from levelcast.sim.run import SCENARIOS, Summary, first_failing_seed, replay, replay_command, run_seeds
 from levelcast.sim.scenarios.ring import Outcome
 
 _SEEDS = re.compile(r"(\d+)\.\.(\d+)|(\d+)")
 MAX_BROKEN_SHOWN = 5
-_steady = partial(option, rich_help_panel="Steady")
+_steady = partial(option, rich_help_panel="Options of the scenario steady")
+
+Seeds = Annotated[
+    str | None, option("Seed, or inclusive range of seeds.", metavar="N|FROM..TO", unset="0..199; 1 for steady")
+]
 
 
 def sim(
-    scenario: Annotated[str, option("Scenario to simulate: " + ", ".join((*SCENARIOS, steady.NAME)) + ".")] = "ring",
-    seeds: Annotated[str | None, option("Seed, or inclusive range FROM..TO.", unset="0..199; 1 for steady")] = None,
+    scenario: Annotated[str, option("Scenario to simulate.", metavar="|".join((*SCENARIOS, steady.NAME)))] = "ring",
+    seeds: Seeds = None,
     jobs: Annotated[int, option("Number of processes.", min=1, unset="one per core")] = os.cpu_count() or 1,
-    without: Annotated[str | None, option("Remove this clause from the rules; --mutations lists the names.")] = None,
+    without: Annotated[
+        str | None, option("Remove this clause from the rules; --mutations lists the names.", metavar="CLAUSE")
+    ] = None,
     mutations: Annotated[
         bool, option("Remove each clause in turn and search for a seed that reveals it.", "--mutations")
     ] = False,
     trace: Annotated[bool, option("Print the history, one line per event.", "--trace")] = False,
     last: Annotated[int, option("Maximum number of lines that --trace prints.", min=1)] = 120,
     as_json: AsJson = False,
-    protocol: Annotated[str, _steady("steady: timed, rmp (the original, event-driven) or both.")] = "both",
-    members: Annotated[int, _steady("steady: number of ring members, 2 to 100.")] = 5,
-    loss: Annotated[float, _steady("steady: loss ratio, 0 to 0.5.")] = 0.01,
-    load: Annotated[float, _steady("steady: packets/s.")] = 20.0,
-    seconds: Annotated[float, _steady("steady: duration in seconds.")] = 10.0,
-    branch_loss: Annotated[float, _steady("steady: loss ratio at each of 4 branches, for all members below.")] = 0.0,
+    protocol: Annotated[
+        str, _steady("Protocol to run; rmp is the original, event-driven one.", metavar="|".join((*PROTOCOLS, "both")))
+    ] = "both",
+    members: Annotated[int, _steady("Number of ring members, 2 to 100.")] = 5,
+    loss: Annotated[float, _steady("Loss ratio, 0 to 0.5.", metavar="RATIO")] = 0.01,
+    load: Annotated[float, _steady("Packets/s.", metavar="RATE")] = 20.0,
+    seconds: Annotated[float, _steady("Duration in seconds.")] = 10.0,
+    branch_loss: Annotated[
+        float, _steady("Loss ratio at each of 4 branches, for all members below.", metavar="RATIO")
+    ] = 0.0,
     nack_sets: Annotated[
-        str | None, _steady('steady: number of NACK sets, which send requests in turn, or "tree".')
+        str | None,
+        _steady("Number of NACK sets, which send requests in turn, or tree.", metavar="N|tree", unset="none"),
     ] = None,
 ) -> None:
     """Run random fault histories and check every guarantee of the ring.
@@ -72,9 +85,11 @@ def sim(
         return
     if scenario not in SCENARIOS:
         known = ", ".join((*SCENARIOS, steady.NAME))
-        raise typer.BadParameter(f"unknown scenario {scenario!r}; use one of {known}")
+        raise typer.BadParameter(f'"{scenario}" is not one of {known}', param_hint="--scenario")
     if without is not None and without not in MUTATIONS:
-        raise typer.BadParameter(f"unknown clause {without!r}; use one of {', '.join(MUTATIONS)}")
+        near = " or ".join(get_close_matches(without, MUTATIONS))
+        hint = f"did you mean {near}?" if near else f"choose one of {', '.join(MUTATIONS)}"
+        raise typer.BadParameter(f'unknown clause "{without}"; {hint}', param_hint="--without")
     chosen = parse_seeds("0..199" if seeds is None else seeds)
     if trace and (as_json or mutations):
         raise typer.BadParameter("--trace prints a history as text; omit --json and --mutations")
@@ -93,12 +108,13 @@ def parse_seeds(text: str) -> range:
     """Parse `7` or `0..199`, both ends included."""
     match = _SEEDS.fullmatch(text.strip())
     if match is None:
-        raise typer.BadParameter(f"{text!r} is not a seed or a range of seeds; write 7 or 0..199")
+        message = f'"{text}" is not a seed or a range of seeds; write 7 or 0..199'
+        raise typer.BadParameter(message, param_hint="--seeds")
     first, last, only = match.groups()
     if only is not None:
         return range(int(only), int(only) + 1)
     if int(last) < int(first):
-        raise typer.BadParameter(f"the range {text} runs backward; write {last}..{first}")
+        raise typer.BadParameter(f"the range {text} runs backward; write {last}..{first}", param_hint="--seeds")
     return range(int(first), int(last) + 1)
 
 

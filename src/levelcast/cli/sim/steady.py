@@ -23,7 +23,7 @@ def chosen_protocols(name: str) -> tuple[Protocol, ...]:
         return PROTOCOLS
     found = tuple(each for each in PROTOCOLS if each == name)
     if not found:
-        raise typer.BadParameter(f"unknown protocol {name!r}; use one of {', '.join(PROTOCOLS)}, both")
+        raise typer.BadParameter(f'"{name}" is not one of {", ".join(PROTOCOLS)}, both', param_hint="--protocol")
     return found
 
 

@@ -71,9 +71,9 @@ class SweepPart:
 
 
 def sweep_command(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE.toml]", help="Sweep file.")] = None,
-    scenario: Annotated[str | None, option("Scenario: " + ", ".join(PARAMETERS) + ".", unset="ring")] = None,
-    seeds: Annotated[str | None, option("Seed, or inclusive range FROM..TO.", unset="0..99")] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE.toml", help="Sweep file.")] = None,
+    scenario: Annotated[str | None, option("Scenario to run.", metavar="|".join(PARAMETERS), unset="ring")] = None,
+    seeds: Annotated[str | None, option("Seed, or range of seeds.", metavar="N|FROM..TO", unset="0..99")] = None,
     sets: Annotated[
         list[str] | None, option("Values of a parameter (repeatable).", "--set", metavar="NAME=VALUE,…")
     ] = None,
@@ -154,7 +154,7 @@ def read_file(file: Path, seeds: str | None = None) -> list[SweepPart]:
     try:
         told = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise LakeError(f"{file}: file not found") from None
+        raise LakeError(f"{file}: sweep file not found; check the path") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise LakeError(f"{file}: cannot be read ({str(error).splitlines()[0].rstrip('.')})") from None
     if unknown := set(told) - {"sweep"}:

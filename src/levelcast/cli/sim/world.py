@@ -61,9 +61,11 @@ def world(
     receivers: Annotated[int, option("Number of receivers in both layers, in groups of equal size.", min=6)] = 10_000,
     customers: Annotated[int, option("Number of subscribers, each on two lines.", min=10)] = 1_000_000,
     regions: Annotated[int, option("Number of regions, of two sites each.", min=1)] = 60,
-    reach: Annotated[str, option("Maximum delay between two receivers.")] = "250ms",
-    slot: Annotated[str, option("Slot length τ.")] = "50ms",
-    loss: Annotated[list[float] | None, option("Loss ratio of every copy (repeatable).", unset="0.01 and 0.1")] = None,
+    reach: Annotated[str, option("Maximum delay between two receivers.", metavar="TIME")] = "250ms",
+    slot: Annotated[str, option("Slot length τ.", metavar="TIME")] = "50ms",
+    loss: Annotated[
+        list[float] | None, option("Loss of every copy (repeatable).", metavar="RATIO", unset="0.01 and 0.1")
+    ] = None,
     branch_loss: Annotated[
         float, option("Ratio of multicasts that are lost for all of a city (MS §3.9).", min=0, max=0.5)
     ] = 0.0,

@@ -27,9 +27,10 @@ MOST_ROWS = 40
 
 
 def audit(
-    which: Annotated[str, typer.Argument(help="Audit to run: order, fairness, timeliness or all.", metavar="AUDIT")],
+    which: Annotated[str, typer.Argument(help="Audit to run.", metavar="order|fairness|timeliness|all")],
     directories: Annotated[
-        list[Path], typer.Argument(help="Directories of receivers or tapes, or one that contains all receivers.")
+        list[Path],
+        typer.Argument(metavar="DIR", help="Directories of receivers or tapes, or one that contains all receivers."),
     ],
     network: Annotated[
         Path | None, option("Network file: regions, delays, required receivers.", metavar="FILE")

@@ -11,13 +11,19 @@ from levelcast.cli.errors import replacing, require_new
 from levelcast.cli.options import Force, option
 from levelcast.storage.tape.certificate import NotCertified, certify, check, read_certificate, write_certificate
 
-Directories = Annotated[list[Path], typer.Argument(help="Directories of receivers or tapes, all of one stripe.")]
+Directories = Annotated[
+    list[Path], typer.Argument(metavar="DIR", help="Directories of receivers or tapes, all of one stripe.")
+]
 
 
 def certify_command(
     directories: Directories,
-    out: Annotated[Path | None, option("Write the certificate of these receivers to this file.", "--out", "-o")] = None,
-    against: Annotated[Path | None, option("Check the tapes against this certificate instead.", "--check")] = None,
+    out: Annotated[
+        Path | None, option("Write the certificate of these receivers to this file.", "--out", "-o", metavar="FILE")
+    ] = None,
+    against: Annotated[
+        Path | None, option("Check the tapes against this certificate instead.", "--check", metavar="FILE")
+    ] = None,
     force: Force = False,
 ) -> None:
     """Certify tapes, or check tapes against a certificate; works offline, with only the files.

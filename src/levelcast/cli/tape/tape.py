@@ -26,11 +26,16 @@ from levelcast.storage.tape.reader import TapeReader
 
 app = typer.Typer(help=COMMANDS["tape"].help, no_args_is_help=True)
 
-Directory = Annotated[Path, typer.Argument(help="Directory of a tape, or of a node with a tape.")]
-Directories = Annotated[list[Path], typer.Argument(help="Directories of tapes, or of nodes with a tape.")]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a tape, or of a node with a tape.")]
+Directories = Annotated[
+    list[Path], typer.Argument(metavar="DIR", help="Directories of tapes, or of nodes with a tape.")
+]
 FromSequence = Annotated[int, option("First sequence number.", "--from", min=1)]
 Count = Annotated[int | None, option("Maximum number of records.", "--count", min=1, unset="all")]
-Symbols = Annotated[list[int] | None, option("Only records of this instrument id (repeatable).", "--symbol")]
+Symbols = Annotated[
+    list[int] | None,
+    option("Only records of this instrument id (repeatable).", "--symbol", metavar="ID", unset="all"),
+]
 
 _PRICES = frozenset({"price", "bid_px_00", "ask_px_00", "stop_price"})
 _SUFFIXES = (".dbn", ZSTD, ".csv", ".parquet")
@@ -124,7 +129,7 @@ def cat(
 
     levelcast tape cat data/tokyo-1 --from 1000000 --symbol 7 --json
     """
-    reader = TapeReader(tape_directory(directory))
+    reader = TapeReader(tape_directory(directory), check=True)
     if as_json:
         for sequence, kind, record in islice(_rows(reader, from_sequence, symbol), count):
             typer.echo(json.dumps(_object(sequence, kind, record)))
@@ -231,7 +236,7 @@ def _verdict_json(verdict: TapeCheck) -> dict[str, Any]:
 @app.command()
 def export(
     directory: Directory,
-    out: Annotated[Path, option("Output file: .dbn, .dbn.zst, .csv or .parquet.", "--out", "-o")],
+    out: Annotated[Path, option("Output file: .dbn, .dbn.zst, .csv or .parquet.", "--out", "-o", metavar="FILE")],
     from_sequence: FromSequence = 1,
     symbol: Symbols = None,
     native: Annotated[bool, option("DBN: write all records as on the tape, with their tails.", "--native")] = False,
@@ -259,7 +264,7 @@ def export(
         which = "--native" if native else "--network"
         raise typer.BadParameter(f"{out}: {which} applies to .dbn and {ZSTD} files only; omit it")
     require_new(out, force=force)
-    reader = TapeReader(tape_directory(directory))
+    reader = TapeReader(tape_directory(directory), check=True)
     notes: list[str] = []
     with replacing(out) as unfinished:
         if suffix == ".csv":

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Sequence
 from levelcast.network.example import toml_table
 from levelcast.network.regions.delays import Delays
 from levelcast.network.regions.plan import Indexes, Regions
+from levelcast.wire.membership import MAX_MEMBERS
 
 FIRST_GROUP_PORT = 31_001
 FIRST_SERVER = 60_001
-MOST_RECEIVERS = 200
-"""A ring works with less than a few hundred receivers (MS §4); more of them are secondaries."""
+MOST_RECEIVERS = MAX_MEMBERS
+"""All receivers of a ring must fit into one membership record, or no disk can be replaced; more are secondaries."""
 
 
 def region_file(

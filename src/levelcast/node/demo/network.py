@@ -135,7 +135,7 @@ def check_multicast(network: Network) -> None:
                     return
         why = "datagrams sent are not received"
     except (OSError, NetError) as error:
-        why = str(error)
+        why = getattr(error, "strerror", None) or str(error)
     raise NetError(
         f"multicast is not available on the loopback interface ({why}); run `ip link set lo up multicast on`, "
         "or use `levelcast demo --simulated`"

@@ -66,7 +66,7 @@ class Columns:
 def read_table(spark: SparkSession, path: Path, columns: tuple[str, ...]) -> DataFrame:
     """Read Parquet or CSV with these columns."""
     if not path.exists():
-        raise PlanError(f"{path}: file not found")
+        raise PlanError(f"{path}: file not found; check the path")
     where = str(path.resolve())
     if path.suffix in (".parquet", ".pq") or path.is_dir():
         table = spark.read.parquet(where)

@@ -198,14 +198,17 @@ def write_certificate(certificate: dict[str, Any]) -> str:
     return json.dumps(certificate, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
+_WRITE = "write one with `levelcast certify DIR... --out FILE`"
+
+
 def read_certificate(text: str, where: object) -> dict[str, Any]:
     """Return a certificate with all values that `check` uses. Raise `TapeError` for any other text."""
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise TapeError(f"{where}: not a certificate, because it is not valid JSON ({error})") from None
+        raise TapeError(f"{where}: not a certificate, because it is not valid JSON ({error}); {_WRITE}") from None
     if not isinstance(found, dict) or found.get("kind") != KIND:
-        raise TapeError(f"{where}: not a Levelcast certificate")
+        raise TapeError(f"{where}: not a Levelcast certificate; {_WRITE}")
     if found.get("version") != VERSION:
         raise TapeError(f"{where}: certificate version {found.get('version')} is not supported, only {VERSION}")
     try:

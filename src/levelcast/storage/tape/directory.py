@@ -72,7 +72,7 @@ def list_segments(directory: Path) -> list[SegmentFile]:
     _check_directory(directory)
     found = segment_files(directory)
     if not found:
-        raise TapeError(f"{directory}: not a tape directory, no segment found")
+        raise TapeError(f"{directory}: not a tape directory, no segment found; {_PASS}")
     whole = [first for first, suffixes in found.items() if suffixes != {INDEX}]
     if not whole:
         raise TapeError(f"{directory}: the tape is empty, nothing has been released to it yet")
@@ -129,4 +129,7 @@ def _tapes_below(directory: Path, depth: int) -> Iterator[Path]:
 
 def _check_directory(directory: Path) -> None:
     if not directory.is_dir():
-        raise TapeError(f"{directory}: {'not a directory' if directory.exists() else 'directory not found'}")
+        raise TapeError(f"{directory}: {'not a directory' if directory.exists() else 'directory not found'}; {_PASS}")
+
+
+_PASS = "pass the directory of a receiver, such as data/tokyo-1, or of its tape"

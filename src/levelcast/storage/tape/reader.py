@@ -6,16 +6,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from levelcast.protocol.history import Tip
+from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.segment import Segment, TapeFrame, open_segments
 
 _KEPT_IN_MEMORY = 4
 
 
 class TapeReader:
-    """A tape for reading. `refresh` loads frames that a writer has added since."""
+    """A tape for reading. `refresh` loads frames that a writer has added since.
 
-    def __init__(self, directory: Path | str) -> None:
+    With `check`, `frames` raises TapeError at the first frame whose records do not match its hash. A second pass does not
+    check again what the first one has read.
+    """
+
+    def __init__(self, directory: Path | str, *, check: bool = False) -> None:
         self.directory = Path(directory)
+        self._check = check
+        self._checked_slot = 0
         self.segments: list[Segment] = []
         self.refresh()
 
@@ -51,6 +58,9 @@ class TapeReader:
             self._make_room(segment)
             for frame in segment.frames():
                 if frame.line.slot > after_slot and frame.line.next_sequence > from_sequence:
+                    if self._check and frame.line.slot > self._checked_slot:
+                        _require_valid(frame)
+                        self._checked_slot = frame.line.slot
                     yield frame
 
     def chain_at(self, slot: int) -> bytes:
@@ -71,3 +81,10 @@ class TapeReader:
         loaded = [segment for segment in self.segments if segment.is_loaded and segment is not wanted]
         for segment in loaded[: max(0, len(loaded) - _KEPT_IN_MEMORY)]:
             segment.unload()
+
+
+def _require_valid(frame: TapeFrame) -> None:
+    try:
+        frame.frame()
+    except TapeError as error:
+        raise TapeError(f"{error}; restore the tape from another receiver") from None
