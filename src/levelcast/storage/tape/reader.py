@@ -15,8 +15,8 @@ _KEPT_IN_MEMORY = 4
 class TapeReader:
     """A tape for reading. `refresh` loads frames that a writer has added since.
 
-    With `check`, `frames` raises TapeError at the first frame whose records do not match its hash. A second pass does not
-    check again what the first one has read.
+    With `check`, `frames` raises TapeError at the first frame whose records do not match its hash. A second pass does
+    not check again what the first one has read.
     """
 
     def __init__(self, directory: Path | str, *, check: bool = False) -> None:
