@@ -69,7 +69,8 @@ def gather(directories: Sequence[Path], network: Network | None = None, without:
     looks: dict[Path, Look] = {}
     for directory in directories:
         for path in find_tapes(directory):
-            looks.setdefault(path.resolve(), look_at(path))
+            # Absolute: the tasks of a cluster run in other directories.
+            looks.setdefault(path.resolve(), look_at(path.absolute()))
         for empty in empty_tapes(directory):
             raise TapeError(f"{empty}: the tape is empty (nothing released); exclude it with --without")
     named = [(receiver_of(look.path), look) for look in looks.values()]
