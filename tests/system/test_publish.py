@@ -191,6 +191,7 @@ def test_up_without_floors_leaves_them_to_publish(tmp_path: Path) -> None:
         said = subprocess.run([*levelcast, *words], capture_output=True, text=True, timeout=60, check=False)
         assert said.returncode == 0, said.stderr
         assert "All 2,000 trades of 3 floors are witnessed" in said.stdout
+        assert "resuming" not in said.stderr
         output, _ = up.communicate(timeout=60)
     finally:
         up.kill()

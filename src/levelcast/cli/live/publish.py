@@ -122,8 +122,8 @@ class _Watch:
         replay = self.replay
         for warning in replay.warnings:
             self._say(warning)
-        if replay.before:
-            self._say(f"resuming after {replay.before.total():,} trades that were already published")
+        if before := replay.before.total():
+            self._say(f"resuming after {before:,} trades that were already published")
         on_interrupt(partial(setattr, replay, "stopping", True))
         began = time.monotonic()
         columns = (BarColumn(), MofNCompleteColumn(), "witnessed", TimeElapsedColumn(), "{task.fields[words]}")

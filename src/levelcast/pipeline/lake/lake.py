@@ -214,9 +214,12 @@ class Lake:
     ) -> Any:
         """Return a version of a table as a pyarrow table, optionally filtered, for example by `("price", ">", 0)`."""
         filters = [*where, *([] if days is None else [("day", "in", [date.fromisoformat(day) for day in days])])]
-        handle = self.handle(name, version)
+        handle, system = self.handle(name, version), arrow("pyarrow.fs")
+        # deltalake's own file system calls Python from Arrow's threads: one that does so at exit aborts the process.
+        files = system.SubTreeFileSystem(str(self.directory / name), system.LocalFileSystem())
+        chosen = None if columns is None else [*columns]
         try:
-            return handle.to_pyarrow_table(filters=filters or None, columns=None if columns is None else [*columns])
+            return handle.to_pyarrow_table(filters=filters or None, columns=chosen, filesystem=files)
         except (OSError, arrow().ArrowException, delta().exceptions.DeltaError) as error:
             raise LakeError(
                 f"{self.directory / name}: cannot be read ({first_line(error)}); restore the file from a backup"
