@@ -9,7 +9,7 @@ network namespace of their own: every page may use the same groups and ports.
 | `console` | lines after `$ ` are commands, the others output |
 | `python` | one program; all such blocks of a page on Spark share their names, with `spark` among them |
 | `toml` | must be valid TOML |
-| `text`, `csv`, `mermaid` | nothing; `text` must not have commands |
+| `text`, `csv`, `mermaid`, `{directive}` | nothing; `text` must not have commands, except those with [OPTIONS] |
 
 In a table whose last column is "Example", every `levelcast` command of that column runs. Comments of the page, which a
 reader does not see, change that:
@@ -18,8 +18,8 @@ reader does not see, change that:
 |---|---|
 | `<!-- not run: REASON -->` | before a block, or in a row of a table: only parse the options of `levelcast` commands |
 | `<!-- file: NAME -->` | before a block: save it as NAME |
-| `<!-- exit code: 1 -->` | before a block: a command exits with 1, the others with 0 |
-| `<!-- exit code: 0 or 1 -->` | before a block: each command exits with one of these |
+| `<!-- exit code: 1 -->` | before a block, or in a row: a command exits with 1, the others with 0 |
+| `<!-- exit code: 0 or 1 -->` | before a block, or in a row: each command exits with one of these |
 | `<!-- run: COMMAND -->` | anywhere: a command that the page leaves out, such as the start of a network |
 """
 
@@ -64,6 +64,7 @@ _FENCE = re.compile(r"^```(.*)$")
 _COMMENT = re.compile(r"<!--\s*(not run|file|exit code|run)\b:?\s*(.*?)\s*-->")
 _EXAMPLE = re.compile(r"`(levelcast [^`]+)`")
 _OPERATOR = re.compile(r"^(?:[|&;]+|\d?>+.*)$")
+_USAGE = re.compile(r"\[OPTIONS\]|COMMAND$")
 _COMMANDS = ("levelcast", "make", "pip", "python", "spark-submit")
 
 _BEGIN = r"""
@@ -154,12 +155,18 @@ def _steps_of_row(where: str, line: str) -> Iterator[Step]:
     """Yield the hidden commands of a table's row, and the examples in its last cell."""
     comments = list(_comments(where, line))
     yield from (Step(where, "shell", value + "\n") for kind, value in comments if kind == "run")
-    kind: Kind = "parsed" if any(kind == "not run" for kind, _ in comments) else "shell"
-    yield from (Step(where, kind, example + "\n") for example in _EXAMPLE.findall(_last_cell(line)))
+    marks = dict(comments)
+    kind: Kind = "parsed" if "not run" in marks else "shell"
+    codes = _codes(marks)
+    yield from (Step(where, kind, example + "\n", codes=codes) for example in _EXAMPLE.findall(_last_cell(line)))
+
+
+def _codes(marks: dict[str, str]) -> tuple[int, ...]:
+    return tuple(int(code) for code in marks.get("exit code", "0").split(" or "))
 
 
 def _step(where: str, language: str, text: str, marks: dict[str, str]) -> Step:
-    if language not in ("sh", "console", "python", "toml", "text", "csv", "mermaid"):
+    if language not in ("sh", "console", "python", "toml", "text", "csv", "mermaid") and not language.startswith("{"):
         raise BadPage(f'{where}: the block\'s language is "{language}"; use sh, console, python, toml, csv or text')
     if name := marks.get("file"):
         return Step(where, "file", text, name)
@@ -168,7 +175,7 @@ def _step(where: str, language: str, text: str, marks: dict[str, str]) -> Step:
             tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise BadPage(f"{where}: not valid TOML ({error})") from error
-    if language == "text" and any(line.removeprefix("$ ").split(" ")[0] in _COMMANDS for line in text.splitlines()):
+    if language == "text" and any(map(_is_command, text.splitlines())):
         raise BadPage(f"{where}: commands in a block of text; use sh or console")
     if language not in ("sh", "console", "python"):
         return Step(where, "nothing", text)
@@ -176,8 +183,11 @@ def _step(where: str, language: str, text: str, marks: dict[str, str]) -> Step:
         text = "".join(_typed(text))
     if "not run" in marks:
         return Step(where, "nothing" if language == "python" else "parsed", text)
-    codes = tuple(int(code) for code in marks.get("exit code", "0").split(" or "))
-    return Step(where, "python" if language == "python" else "shell", text, codes=codes)
+    return Step(where, "python" if language == "python" else "shell", text, codes=_codes(marks))
+
+
+def _is_command(line: str) -> bool:
+    return line.removeprefix("$ ").split(" ")[0] in _COMMANDS and not _USAGE.search(line)
 
 
 def _typed(text: str) -> Iterator[str]:
@@ -342,8 +352,7 @@ class Runner:
         python = shlex.quote(sys.executable)
         forward = f'exec {python} {shlex.quote(str(Path(__file__).with_name("documented_client.py")))} "$@"'
         spark = "|".join(f'"{name}"*' for name in ON_SPARK)
-        live = '*"--current running"*)'  # sends datagrams, so it runs in the namespace
-        cases = f'case "$*" in {live} ;; {spark}) {forward};; esac\n' if self.spark is not None else ""
+        cases = f'case "$*" in {spark}) {forward};; esac\n' if self.spark is not None else ""
         self._write("levelcast", f'{cases}exec {python} -m levelcast "$@"')
         self._write("python", f'exec {python} "$@"')
         self._write("run-block", forward if self.spark is not None else f'exec {python} "$@"')

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.documented_parts import BadPage, Runner, Step, need_namespaces, parse_options, steps_of
+from levelcast.cli.main import COMMANDS
+from tests.documented_parts import BadPage, Runner, Step, need_namespaces, parse_options, steps_of, steps_of_page
 
 
 def kinds(text: str) -> list[tuple[str, str]]:
@@ -35,6 +36,11 @@ def test_examples_of_a_table_are_steps_only_in_a_column_of_examples() -> None:
         ("parsed", "levelcast d\n"),
     ]
     assert kinds(f"| Command | Purpose |\n{rows}") == []
+
+
+def test_the_readme_has_an_example_of_every_command() -> None:
+    shown = {step.text.split()[1] for step in steps_of_page("README.md") if step.text.startswith("levelcast ")}
+    assert set(COMMANDS) - shown == set()
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def _section(name: str, command: Any, level: int) -> Iterator[str]:
         usage = [name, "COMMAND"]
     else:
         usage = [name, *(["[OPTIONS]"] if options else []), *map(_argument, arguments)]
-    yield f"```\n{' '.join(usage)}\n```"
+    yield f"```text\n{' '.join(usage)}\n```"
     if arguments:
         rows = [(markdown.code(_argument(each)), _default(each), _meaning(each)) for each in arguments]
         yield markdown.table(("argument", "default", "meaning"), rows)
@@ -55,7 +55,8 @@ def _section(name: str, command: Any, level: int) -> Iterator[str]:
         rows = [(_option(each), _default(each), _meaning(each)) for each in options]
         yield markdown.table(("option", "default", "meaning"), rows)
     for lines in examples:
-        yield "```\n" + "\n".join(line.strip().replace("`", "") for line in lines.strip().split("\n\n")) + "\n```"
+        listed = "\n".join(line.strip().replace("`", "") for line in lines.strip().split("\n\n"))
+        yield f"<!-- not run: only shows options -->\n```sh\n{listed}\n```"
 
 
 def _argument(argument: Any) -> str:

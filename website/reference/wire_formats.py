@@ -29,5 +29,5 @@ def page(text: str) -> str:
     """Return the page with current layouts."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    parts = [f"### {title}\n\n```\n{_layouts(module)}\n```" for title, module in _PARTS]
+    parts = [f"### {title}\n\n```text\n{_layouts(module)}\n```" for title, module in _PARTS]
     return "\n\n".join((before + BEGIN, *parts, END + after))
