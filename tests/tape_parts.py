@@ -107,6 +107,11 @@ def content_of(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
 
 
+def tape_of(directory: Path) -> dict[str, bytes]:
+    """The files of a tape, without the torn tails that are kept beside them."""
+    return {name: content for name, content in content_of(directory).items() if ".torn-at-" not in name}
+
+
 # -- a history whose disks are files ----------------------------------------------------------------------
 
 
@@ -181,6 +186,7 @@ class FileDisk(Disk):
         return self.store.image
 
     def reopen(self) -> JournalImage:
+        self.store.journal._is_open = False  # as the kernel closes the files of a process that was killed
         self.store.close()
         self._tear()
         return self._open()

@@ -28,6 +28,7 @@ from levelcast.protocol.events import (
     RmpFault,
     Superseded,
     Suspected,
+    TornTailCut,
     Voided,
 )
 from levelcast.wire.messages import FaultReason
@@ -61,6 +62,7 @@ _SENTENCES: dict[type[Event], str] = {
     ClockWrong: "the wall clock was set; a receiver is muted until it is correct again or the node is restarted",
     ClockBack: "the wall clock is correct again",
     RetentionFailed: "an old segment could not be removed: {error}",
+    TornTailCut: "{text}",
 }
 """Format strings: fields, the generation's `name` and `number`, and the `listed` members."""
 

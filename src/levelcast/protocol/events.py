@@ -249,12 +249,20 @@ class RetentionFailed(Event):
     error: str
 
 
+@dataclass(frozen=True, slots=True)
+class TornTailCut(Event):
+    """A write that was interrupted before the start was removed from a file; its bytes are kept."""
+
+    KIND = "torn"
+    text: str
+
+
 NODE_EVENTS: dict[str, type[Event]] = {
     kind.KIND: kind
     for kind in (
         Conflict, Rejected, Diverged, RingRefused, Witnessed, CaughtUp, Voided, PromiseMade, RingEntered, FaultReported,
         GroupEntered, Suspected, FaultReceived, RingInvited, InvitationEnded, RingFormed, GroupFormed, Superseded,
-        ClockWrong, ClockBack, RetentionFailed,
+        ClockWrong, ClockBack, RetentionFailed, TornTailCut,
     )
 }  # fmt: skip
 """The events that a node may report, by kind."""

@@ -17,10 +17,10 @@ from itertools import count
 from pathlib import Path
 
 from levelcast.errors import NetError
+from levelcast.storage.advice import MARKER
 from levelcast.storage.append_file import NEW, AppendFile, Durability, TapeError, lock_directory, open_directory
 from levelcast.storage.journal.file import SUFFIX, initialise, life_of
 
-MARKER = "network.json"
 MAX_LIFE = 2**32 - 1
 
 

@@ -16,6 +16,11 @@ class NodeStore:
     Examples are a floor without a data directory, and an operator's command.
     """
 
+    @property
+    def notices(self) -> list[str]:
+        """Descriptions of the torn tails that were cut off when the files were opened."""
+        return []
+
     def persist(self, entry: JournalEntry) -> None:
         """Add an entry to the next `commit`."""
 
@@ -46,6 +51,10 @@ class JournalStore(NodeStore):
 
     def __init__(self, journal: JournalFile) -> None:
         self.journal = journal
+
+    @property
+    def notices(self) -> list[str]:
+        return self.journal.notices
 
     def persist(self, entry: JournalEntry) -> None:
         self.journal.append(entry)

@@ -5,8 +5,8 @@
     DIR/0000000000100003.dbn.active   the segment that still grows; it has its index as well
     DIR/0000000000100003.idx
 
-A segment is named by the sequence of its first record. A new one starts with its index, and retention removes the index
-last: an index without records at either end of the tape is not a fault.
+A segment is named by the sequence of its first record. A new one starts with its index, and retention renames its data
+before it removes the index: readers ignore an index without records at either end of the tape.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import NamedTuple
 from levelcast.storage.append_file import TapeError
 
 DATA, ACTIVE, INDEX = ".dbn", ".dbn.active", ".idx"
+REMOVED = ".dbn.removed"
+"""Suffix of data that retention is removing; its index goes first."""
 _DIGITS = 16
 _NAME = re.compile(r"([0-9]{16})(\.dbn|\.dbn\.active|\.idx)")
 _DEPTH = 3

@@ -7,7 +7,9 @@ finished frames.
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from levelcast.protocol.history import Frame, SourcePosition, Tip, chained, runs_of
@@ -161,16 +163,20 @@ class Segment:
         end = line.at + line.size
         if self._map is None or len(self._map) < end:
             with self.data_path.open("rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            if len(self._map) < end:
+                if os.fstat(file.fileno()).st_size:  # the kernel maps no empty file
+                    self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            if self._map is None or len(self._map) < end:
                 raise TapeError(f"{self.data_path}: truncated, its index has records up to byte {end}")
         return memoryview(self._map)[line.at : end]
 
-    def tip(self) -> Tip:
-        """Return the state of the order after this segment; read only records that change the configured set."""
+    def tip(self, frames: int | None = None) -> Tip:
+        """Return the state of the order after this segment, or after its first `frames`; read only records that change
+        the configured set."""
         tip = self.header.tip.copy()
-        for frame in self.frames():
+        for frame in islice(self.frames(), frames):
             line, packets = frame.line, frame.packets()
+            if line.slot <= tip.slot or line.first_sequence != tip.next_sequence:
+                raise TapeError(f"{frame}: does not follow the previous frame")
             if any(packet.source == CONTROL_SOURCE for packet in packets):
                 tip.append(frame.frame())
                 continue
