@@ -257,7 +257,7 @@ class Killed(BaseException):
 class MortalOs:
     """The module `os`, until the call `lives` that changes a file: that one is half done, and the process dead."""
 
-    CHANGES = frozenset({"open", "pwrite", "pwritev", "ftruncate", "rename", "unlink", "fdatasync", "fsync"})
+    CHANGES = frozenset({"open", "pwrite", "pwritev", "ftruncate", "rename", "unlink", "link", "fdatasync", "fsync"})
 
     def __init__(self, lives: int) -> None:
         self.lives = lives

@@ -82,7 +82,7 @@ COMMANDS = {
         "lake.matrix:matrix",
         "Compute hourly delay and loss between sites, the resulting timing, and the best helper of each site.",
     ),
-    "tape": CommandEntry("tape.tape:app", "Show, verify, compare and export recorded tapes."),
+    "tape": CommandEntry("tape.tape:app", "Show, verify, compare, repair and export recorded tapes."),
     "disk": CommandEntry(
         "live.disk:app",
         "Create a node's journal before its first start, and replace it with a new life after its disk is lost.",

@@ -188,6 +188,15 @@ def _torn_names(path: Path, at: int) -> Iterator[Path]:
     yield from (path.with_name(f"{name}-{number}") for number in count(2))
 
 
+def keep_damaged(path: Path) -> Path:
+    """Give a damaged file a second name beside the first, so that the first can be replaced; return it."""
+    names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
+    kept = next(name for name in names if not name.exists() or name.samefile(path))
+    if not kept.exists():  # otherwise the process that named it crashed before it replaced the file
+        os.link(path, kept)
+    return kept
+
+
 def cut_text(path: Path, end: int, kept: Path) -> str:
     """Describe a torn tail that was cut off."""
     return f"{path}: the last write was incomplete; removed the bytes from {end:,} on and kept them in {kept.name}"

@@ -1,4 +1,4 @@
-"""`levelcast tape`: show, verify, compare and export recorded tapes."""
+"""`levelcast tape`: show, verify, compare, repair and export recorded tapes."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from levelcast.records import UNDEF_PRICE, UNDEF_TIMESTAMP, RecordType, dbn_meta
 from levelcast.storage.tape.compare import TapeCheck, compare, verify
 from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.reader import TapeReader
+from levelcast.storage.tape.repair import repair
 
 app = typer.Typer(help=COMMANDS["tape"].help, no_args_is_help=True)
 
@@ -251,6 +252,39 @@ def _verdict_json(verdict: TapeCheck) -> dict[str, Any]:
         "last_sequence": verdict.next_sequence - 1, "slot": verdict.slot, "chain": verdict.chain.hex(),
         "dbn_segments": verdict.dbn_segments,
     }  # fmt: skip
+
+
+@app.command("repair")
+def repair_command(
+    directory: Directory,
+    other: Annotated[Path, option("Directory of another receiver of the same stripe, or of its tape.", "--from")],
+    as_json: AsJson = False,
+) -> None:
+    """Restore a damaged tape from another receiver's, checked by the hash chain. Stop the node first.
+
+    Valid segments stay as they are. A damaged file keeps its bytes under another name, ending in .damaged-1. The tape
+    ends where it ended before; the node requests later frames from the ring. The other receiver may be running.
+
+    Example:
+
+    levelcast tape repair data/tokyo-1 --from data/london-1
+    """
+    done = repair(directory, other)
+    if as_json:
+        report = {
+            "tape": str(done.tape), "from": str(done.other), "restored": [str(path) for path in done.restored],
+            "kept": {str(path): str(kept) for path, kept in done.kept.items()}, **_verdict_json(done.check),
+        }  # fmt: skip
+        print_json(report)
+        return
+    for path in done.restored:
+        kept = f"; the damaged file is {done.kept[path].name}" if path in done.kept else ""
+        typer.echo(f"{path}: restored from {done.other}{kept}")
+    for path in sorted(done.kept.keys() - set(done.restored)):
+        typer.echo(f"{path}: not part of the tape, renamed to {done.kept[path].name}")
+    if not done.restored and not done.kept:
+        typer.echo(f"{done.tape}: nothing to restore; it agrees with {done.other}")
+    typer.echo(_verdict_line(done.check))
 
 
 @app.command()

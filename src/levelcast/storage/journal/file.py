@@ -98,6 +98,21 @@ def life_of(directory: Path | str) -> int:
         return _read_header(paths[-1], file.read(_HEADER.size))[1]
 
 
+def checkpoint_of(directory: Path | str) -> Checkpoint | None:
+    """Return the last readable checkpoint of a journal, which may be damaged; it is not changed."""
+    found: Checkpoint | None = None
+    for path in sorted(Path(directory).glob("*" + SUFFIX)):
+        content = path.read_bytes()
+        try:
+            stripe, _, number = _read_header(path, content)
+        except TapeError:
+            continue
+        for each in read_entries(content, _HEADER.size, stripe, number):
+            if isinstance(each.entry, Checkpoint):
+                found = each.entry
+    return found
+
+
 class JournalFile:
     """An open journal. One process may have it open at a time."""
 

@@ -209,6 +209,11 @@ def find_entry(content: bytes, at: int) -> int | None:
     return next((start for start, _ in _candidates(content, at)), None)
 
 
+def intact_entries(content: bytes) -> list[IndexEntry]:
+    """Return everything in an index that is an intact entry, wherever it is damaged."""
+    return [next(read_frames(content, start)) for start, _ in _candidates(content, 0)]
+
+
 def read_last(path: Path) -> IndexEntry | None:
     """Return the entry that ends an index, from its last bytes; None if the file ends otherwise."""
     size, window = path.stat().st_size, _START_BYTES
@@ -233,8 +238,10 @@ def _candidates(content: bytes, at: int) -> Iterator[tuple[int, int]]:
         return
 
     def number(first: int) -> npt.NDArray[np.uint32]:
-        parts = [octets[first + i : first + i + count] << np.uint32(8 * i) for i in range(4)]
-        return parts[0] | parts[1] | parts[2] | parts[3]
+        made = np.zeros(count, np.uint32)
+        for i in range(4):
+            made |= octets[first + i : first + i + count] << np.uint32(8 * i)
+        return made
 
     sizes, packets = number(0), number(_PACKETS_AT)
     fits = (sizes >= _ENTRY_SIZE) & (sizes - _ENTRY_SIZE == packets * np.uint32(PACKET_ROW.size))

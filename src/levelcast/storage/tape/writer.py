@@ -100,7 +100,7 @@ class TapeWriter:
         writer = cls(directory, stripe, records_per_segment, durable)
         writer._lock = lock_directory(directory, "tape")
         try:
-            _finish_retention(directory)
+            finish_retention(directory)
             remove_unfinished(directory)
             if _remove_leftovers(directory):
                 writer._go_on(_listed(directory), needs)
@@ -300,7 +300,7 @@ def _listed(directory: Path) -> list[SegmentFile]:
         raise refused(directory, error) from None
 
 
-def _finish_retention(directory: Path) -> None:
+def finish_retention(directory: Path) -> None:
     """Finish the removal of segments that retention had begun."""
     for leaving in directory.glob("*" + REMOVED):
         index = leaving.with_name(leaving.name.removesuffix(REMOVED) + INDEX)
