@@ -80,14 +80,23 @@ def list_segments(directory: Path) -> list[SegmentFile]:
         raise TapeError(f"{directory}: the tape is empty, nothing has been released to it yet")
     for first, suffixes in found.items():
         if INDEX not in suffixes:
-            raise TapeError(f"{segment_path(directory, first, min(suffixes))}: the index of this segment is missing")
+            index = segment_path(directory, first, INDEX)
+            raise TapeError(
+                f"{segment_path(directory, first, min(suffixes))}: the index of this segment is missing ({index})"
+            )
         if suffixes == {INDEX} and whole[0] < first < whole[-1]:
-            raise TapeError(f"{segment_path(directory, first, INDEX)}: the records of this segment are missing")
+            raise missing_records(directory, first, DATA)
         if ACTIVE in suffixes and first < whole[-1]:
             raise TapeError(
                 f"{segment_path(directory, first, ACTIVE)}: is still active although another segment follows it"
             )
     return [SegmentFile(str(directory), first, ACTIVE in found[first]) for first in whole]
+
+
+def missing_records(directory: Path, first: int, suffix: str) -> TapeError:
+    """Return the error for an index without its records."""
+    records = segment_path(directory, first, suffix)
+    return TapeError(f"{segment_path(directory, first, INDEX)}: the records of this segment are missing ({records})")
 
 
 def first_sequence_of(directory: Path) -> int | None:

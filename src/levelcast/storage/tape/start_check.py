@@ -128,16 +128,14 @@ def check_last(tape: Path, segment: SegmentFile, stripe: int, needs: Checkpoint 
     elif (damage := _first_damage(index, found)) is not None:
         raise refused(tape, damage)
     tip = Segment(tape, segment.first, active=segment.active).tip(valid)
-    if needs is not None and (fault := _checkpoint_fault(needs, tip, _chain_at(index, valid, needs.slot))):
-        raise refused(tape, f"{segment.data_path}: {fault}")
     last = index.lines[valid - 1] if valid else None
-    return Resume(
-        index.header,
-        tip,
-        int(last["timestamp"]) if last is not None else 0,
-        int(last["at"]) + int(last["bytes"]) if last is not None else len(dbn_metadata()),
-        int(index.starts[valid]) if valid < len(index.lines) else index.end,
-    )
+    data_end = int(last["at"]) + int(last["bytes"]) if last is not None else len(dbn_metadata())
+    index_end = int(index.starts[valid]) if valid < len(index.lines) else index.end
+    if needs is not None and (fault := _checkpoint_fault(needs, tip, _chain_at(index, valid, needs.slot))):
+        is_index = segment.data_path.stat().st_size > data_end and index_end == index.end  # entries are missing
+        path, at = (segment.index_path, index_end) if is_index else (segment.data_path, data_end)
+        raise refused(tape, Damage(path, at, fault))
+    return Resume(index.header, tip, int(last["timestamp"]) if last is not None else 0, data_end, index_end)
 
 
 def _valid_frames(tape: Path, index: Index, found: Scan) -> int:

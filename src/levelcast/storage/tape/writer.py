@@ -38,6 +38,7 @@ from levelcast.storage.tape.directory import (
     REMOVED,
     SegmentFile,
     list_segments,
+    missing_records,
     segment_files,
     segment_path,
 )
@@ -321,6 +322,7 @@ def _remove_leftovers(directory: Path) -> bool:
         except TapeError as error:
             raise refused(directory, error) from None
         if not just_begun or not is_empty:
-            raise refused(directory, f"{path}: the records of this segment are missing")
+            newest = first_sequence > max(data, default=0)
+            raise refused(directory, missing_records(directory, first_sequence, ACTIVE if newest else DATA))
         remove(path)
     return bool(data)
