@@ -16,13 +16,13 @@ from rich.console import Console
 
 from levelcast.cli.errors import replacing, require_new
 from levelcast.cli.main import COMMANDS
-from levelcast.cli.options import AsJson, Force, option
+from levelcast.cli.options import AsJson, Force, Unsound, option
 from levelcast.cli.output import print_json, table
 from levelcast.extras import arrow
 from levelcast.records import UNDEF_PRICE, UNDEF_TIMESTAMP, RecordType, dbn_metadata, price_to_decimal, record_ends
-from levelcast.storage.tape.compare import TapeCheck, compare, verify
+from levelcast.storage.tape.compare import TapeCheck, compare_checked, verify
 from levelcast.storage.tape.directory import tape_directory
-from levelcast.storage.tape.reader import TapeReader
+from levelcast.storage.tape.reader import CheckedReader, TapeReader
 from levelcast.storage.tape.repair import repair
 
 app = typer.Typer(help=COMMANDS["tape"].help, no_args_is_help=True)
@@ -122,8 +122,9 @@ def cat(
     count: Count = None,
     symbol: Symbols = None,
     as_json: Annotated[bool, option("Print one JSON object per line, with all fields.", "--json")] = False,
+    unsound: Unsound = False,
 ) -> None:
-    """Print the records of a tape as CSV, or as JSON lines.
+    """Print the records of a tape as CSV, or as JSON lines. A segment is checked before its records are printed.
 
     Examples:
 
@@ -131,13 +132,19 @@ def cat(
 
     levelcast tape cat data/tokyo-1 --from 1000000 --symbol 7 --json
     """
-    reader = TapeReader(tape_directory(directory))
+    reader = _reader(directory, unsound=unsound)
     rows = islice(_rows(reader, from_sequence, symbol), count)
     if as_json:
         for sequence, kind, record in rows:
             typer.echo(json.dumps(_object(sequence, kind, record)))
     else:
         _write_csv(sys.stdout, rows)
+
+
+def _reader(directory: Path, *, unsound: bool) -> TapeReader:
+    """Open a tape; unless `unsound` is set, reading a segment that is not valid is an error."""
+    tape = tape_directory(directory)
+    return TapeReader(tape) if unsound else CheckedReader(tape)
 
 
 def _rows(reader: TapeReader, from_sequence: int, symbols: list[int] | None) -> Iterator[Row]:
@@ -192,7 +199,7 @@ def verify_command(
     as_json: AsJson = False,
     dbn: Annotated[bool, option("Also read finished segments with databento-dbn, if installed.")] = True,
 ) -> None:
-    """Check tapes: hashes, gaps, readability as DBN. Several tapes are also compared with the first one.
+    """Check tapes: hashes, gaps, readability as DBN. Several valid tapes are also compared with the first one.
 
     Exit code 1 if a tape is not valid or differs; the first frame that differs is reported, and the difference.
 
@@ -203,14 +210,15 @@ def verify_command(
     levelcast tape verify data/*
     """
     verdicts = [verify(directory, dbn=dbn) for directory in directories]
-    differences = compare(directories)
-    bad = any(verdict.fault for verdict in verdicts) or any(each.how for each in differences)
+    differences = compare_checked(verdicts)
+    bad = any(verdict.fault for verdict in verdicts) or not all(each.is_same for each in differences)
     if as_json:
         report = {
             "sound": [_verdict_json(verdict) for verdict in verdicts],
             "differences": [
                 {"one": str(each.one), "other": str(each.other), "common_frames": each.common_frames, "slot": each.slot,
-                 "sequence": each.sequence, "how": each.how or None, "remark": each.remark or None}
+                 "sequence": each.sequence, "how": each.how or None, "remark": each.remark or None,
+                 "not_compared": each.not_compared or None}
                 for each in differences
             ],
             "identical": not bad,
@@ -220,7 +228,9 @@ def verify_command(
         for verdict in verdicts:
             typer.echo(_verdict_line(verdict))
         for each in differences:
-            if each.how:
+            if each.not_compared:
+                typer.echo(f"{each.other} was not compared with {each.one}: {each.not_compared}")
+            elif each.how:
                 typer.echo(
                     f"{each.other} differs from {each.one} at slot {each.slot}, sequence {each.sequence}, "
                     f"after {each.common_frames:,} equal frames: {each.how}"
@@ -294,8 +304,9 @@ def export(
     from_sequence: FromSequence = 1,
     symbol: Symbols = None,
     force: Force = False,
+    unsound: Unsound = False,
 ) -> None:
-    """Write the records of a tape to one file: DBN for market-data tools, CSV or Parquet for tables.
+    """Write the records of a valid tape to one file: DBN for market-data tools, CSV or Parquet for tables.
 
     Examples:
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from levelcast.protocol.history import Frame, SourcePosition, Tip, chained, runs_of
+from levelcast.protocol.history import PACKET_ROW, Frame, SourcePosition, Tip, chained, runs_of
 from levelcast.records import BadRecords, RecordArray, RecordBatch, RecordType, group_by_type, split
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.directory import ACTIVE, DATA, INDEX, list_segments, segment_path
@@ -64,18 +64,23 @@ class TapeFrame:
     def frame(self) -> Frame:
         """Return the un-stamped frame as in the ring; raise TapeError unless its content matches its chain hash, and
         its stamps match the frame."""
-        line, packets, table = self.line, self.packets(), self.segment.table(self.line)
+        runs = runs_of(Run(source, incarnation, number, number) for source, incarnation, number, *_ in self.packets())
+        return self.check()._replace(runs=runs)
+
+    def check(self) -> Frame:
+        """Check the frame as `frame` does; return it without its runs."""
+        line, table = self.line, self.segment.table(self.line)
         content = bytearray(self.data())
-        if sum(packet.size for packet in packets) != len(content):
+        rows = list(PACKET_ROW.iter_unpack(table))
+        if sum(row[4] for row in rows) != len(content):
             raise TapeError(f"{self}: its packets do not match its bytes")
         try:
             unstamp_into(content)
         except BadRecords as error:
             raise TapeError(f"{self}: {error}") from None
-        records = sum(packet.records for packet in packets)
-        runs = runs_of(Run(source, incarnation, number, number) for source, incarnation, number, *_ in packets)
+        records = sum(row[3] for row in rows)
         place = (line.slot, line.timestamp_ns, line.first_sequence, records)
-        frame = chained(*place, runs, table, bytes(content), self.chain_before)
+        frame = chained(*place, (), table, bytes(content), self.chain_before)
         if frame.chain != line.chain or records != line.records:
             raise TapeError(f"{self}: its records do not match its chain hash")
         if frame_bytes(frame) != self.data():
