@@ -89,7 +89,7 @@ def split_log(directory: Path) -> None:
     shutil.rmtree(directory / "releases")
     log = ReleaseLog(directory / "releases", entries_per_file=12)
     for each in entries.tolist():
-        log.append([Released(*each[:5], late=bool(each[5]))])
+        log.append([Released._make((*each[:5], bool(each[5])))])
     journal, _ = JournalFile.open(directory / "journal")
     journal.log_end = log.end
     journal.close()

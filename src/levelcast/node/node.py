@@ -36,7 +36,7 @@ from levelcast.node.roles import ROLES
 from levelcast.node.roles.base import NodeSetup
 from levelcast.node.status import StatusService
 from levelcast.overlay.probe import Prober
-from levelcast.protocol.events import ClockBack, ClockWrong, Event, Rejected, TornTailCut, Witnessed
+from levelcast.protocol.events import ClockBack, ClockWrong, Event, Rejected, TapeDamaged, TornTailCut, Witnessed
 from levelcast.runtime.driver import Driver, Service, quiet_before_release
 from levelcast.runtime.impairment import Impairment
 from levelcast.runtime.realtime import (
@@ -120,6 +120,7 @@ class Node:
         )
         for notice in role.store.notices:
             self._count(TornTailCut(0, notice))
+        role.store.on_damage = lambda text: self._count(TapeDamaged(0, text))
 
     def _status_pages(self, network: Network, options: NodeOptions) -> Iterator[StatusService]:
         address = network.status_address(self.place.name, self.place.stripe)

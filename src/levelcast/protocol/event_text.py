@@ -28,6 +28,7 @@ from levelcast.protocol.events import (
     RmpFault,
     Superseded,
     Suspected,
+    TapeDamaged,
     TornTailCut,
     Voided,
 )
@@ -63,6 +64,7 @@ _SENTENCES: dict[type[Event], str] = {
     ClockBack: "the wall clock is correct again",
     RetentionFailed: "an old segment could not be removed: {error}",
     TornTailCut: "{text}",
+    TapeDamaged: "{text}",
 }
 """Format strings: fields, the generation's `name` and `number`, and the `listed` members."""
 

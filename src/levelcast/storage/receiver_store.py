@@ -28,7 +28,8 @@ from levelcast.protocol.catchup import from_tape
 from levelcast.protocol.effects import Checkpoint, JournalEntry, Release, ServeTape
 from levelcast.protocol.history import Frame, Tip
 from levelcast.protocol.journal_image import JournalImage
-from levelcast.storage.append_file import Durability
+from levelcast.storage.advice import repair_tape
+from levelcast.storage.append_file import Durability, TapeError
 from levelcast.storage.journal.file import JournalFile
 from levelcast.storage.node_store import JournalStore
 from levelcast.storage.release_log import Released, ReleaseLog
@@ -111,11 +112,16 @@ class ReceiverStore(JournalStore):
         self.journal.forget(slot, ordered)
 
     def serve(self, member: int, request: ServeTape, credit: int) -> list[Message]:
-        if self._reader is None:
-            self._reader = TapeReader(self.tape.directory)
-        else:
-            self._reader.refresh()
-        return serve(self._reader, member, request, credit)
+        """Return the answer from the tape; nothing if it is damaged there, so that another member answers."""
+        try:
+            if self._reader is None:
+                self._reader = TapeReader(self.tape.directory)
+            else:
+                self._reader.refresh()
+            return serve(self._reader, member, request, credit)
+        except TapeError as error:
+            self.on_damage(f"{error}; stop this node and {repair_tape(self.tape.directory)}")
+            return []
 
     @property
     def notices(self) -> list[str]:

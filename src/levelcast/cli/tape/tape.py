@@ -318,7 +318,7 @@ def export(
     if out.suffix not in writers:
         raise typer.BadParameter(f"{out}: file type not supported; use one of {', '.join(writers)}")
     require_new(out, force=force)
-    reader = TapeReader(tape_directory(directory))
+    reader = _reader(directory, unsound=unsound)
     with replacing(out) as unfinished:
         count = writers[out.suffix](reader, unfinished, from_sequence, symbol)
     typer.echo(f"Wrote {count:,} records to {out}")

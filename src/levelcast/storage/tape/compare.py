@@ -122,6 +122,7 @@ def _check_segment(segment: Segment, tip: Tip, verdict: TapeCheck) -> None:
         verdict.frames += 1
         verdict.records += line.records
         end += line.size
+    segment.check_index()
     if not segment.active:
         for path, stop in ((segment.data_path, end), (segment.index_path, segment.index_end)):
             if (size := path.stat().st_size) != stop:

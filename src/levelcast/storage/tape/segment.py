@@ -22,6 +22,7 @@ from levelcast.storage.tape.index import (
     Ints,
     PacketLine,
     end_of,
+    find_entry,
     read_frames,
     read_packets,
     table_of,
@@ -131,6 +132,14 @@ class Segment:
     def index_end(self) -> int:
         """End offset of the last complete entry of the index."""
         return end_of(self.lines[-1]) if self.lines else self.header.size
+
+    def check_index(self) -> None:
+        """Raise TapeError if intact entries follow a damaged one. A growing index may end with a part of an entry."""
+        end = self.index_end
+        if end < len(self._content) and (later := find_entry(self._content, end + 1)) is not None:
+            raise TapeError(
+                f"{self.index_path}: damaged at byte {end:,}: the entry at byte {later:,} and others are intact"
+            )
 
     def size_bytes(self) -> int:
         return self.index_path.stat().st_size + self.data_path.stat().st_size

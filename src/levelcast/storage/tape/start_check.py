@@ -69,7 +69,14 @@ def damage_of(segment: SegmentFile) -> Damage | None:
         return Damage(segment.index_path, 0, "the index of this segment is missing")
     if not segment.data_path.exists():
         return Damage(segment.data_path, 0, "the records of this segment are missing")
-    return _first_damage(index, examine(index, segment))
+    return _first_damage(index, examine(index, segment)) or _entry_damage(index, segment)
+
+
+def _entry_damage(index: Index, segment: SegmentFile) -> Damage | None:
+    """Return the position of a damaged entry that intact ones follow."""
+    if index.end == len(index.content) or (later := find_entry(index.content, index.end + 1)) is None:
+        return None
+    return Damage(segment.index_path, index.end, f"the entry at byte {later:,} and others are intact")
 
 
 def read_named_index(segment: SegmentFile) -> Index:
@@ -150,8 +157,7 @@ def _valid_frames(tape: Path, index: Index, found: Scan) -> int:
     if any(frame not in bad for frame in range(valid, count)):
         damage = _first_damage(index, found)
         raise refused(tape, f"{damage}, but later frames are intact")
-    if index.end < len(index.content) and (later := find_entry(index.content, index.end + 1)) is not None:
-        damage = Damage(found.segment.index_path, index.end, f"the entry at byte {later:,} and others are intact")
+    if (damage := _entry_damage(index, found.segment)) is not None:
         raise refused(tape, damage)
     return valid
 
