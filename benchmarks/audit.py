@@ -38,7 +38,7 @@ from levelcast.pipeline.audit.fairness import StripeMeasures, judge, measured_of
 from levelcast.pipeline.audit.inputs import Inputs, gather
 from levelcast.pipeline.audit.stats import wilson
 from levelcast.pipeline.session import spark_session
-from levelcast.storage.release_log import RELEASE
+from levelcast.storage.release_log import read_file, write_file
 
 NAMES = ("new-york-1", "london-1", "frankfurt-1", "tokyo-1", "sydney-1")
 REGION_MS = (0.4, 0.6, 0.7, 0.8, 1.0, 1.5)
@@ -170,10 +170,9 @@ def _released_early(inputs: Inputs, data: Path, ms: float) -> bool:
     """All releases of one receiver so much earlier, by its own log."""
     path = next((data / "sydney-1" / "releases").glob("*.releases"))
     before = path.read_bytes()
-    content = bytearray(before)
-    entries = np.frombuffer(memoryview(content)[RELEASE.itemsize :], RELEASE)
+    entries = read_file(path)
     entries["released_ns"] = (entries["released_ns"].astype(np.int64) - int(ms * MS)).astype(np.uint64)
-    path.write_bytes(content)
+    write_file(path, entries)
     try:
         findings = fairness.run(Job(None, inputs)).findings
     finally:

@@ -17,7 +17,7 @@ from benchmarks.audit_stage import Punctuality
 from levelcast.native import crc32
 from levelcast.protocol.history import MembershipChange, SourcePosition, Tip
 from levelcast.records import dbn_metadata, trades
-from levelcast.storage.release_log import ENTRIES_PER_FILE, RELEASE, SUFFIX
+from levelcast.storage.release_log import ENTRIES_PER_FILE, RELEASE, SUFFIX, write_file
 from levelcast.storage.tape.directory import DATA, INDEX, segment_path
 from levelcast.storage.tape.index import ENTRY, PACKET, pack_header
 from levelcast.wire.messages import MemberLife, Membership
@@ -147,10 +147,9 @@ def make_log(directory: Path, slots: npt.NDArray[np.int64], seed: int) -> None:
     entries["scheduled_ns"] = T0 + slots * SLOT_NS + HOLD_NS
     delays = Punctuality().delays(np.random.default_rng(seed), len(slots))
     entries["released_ns"] = entries["scheduled_ns"] + delays.astype(np.uint64)
-    header = b"LVLCRELS" + (1).to_bytes(2, "little") + bytes(RELEASE.itemsize - 10)
     for number, first in enumerate(range(0, len(entries), ENTRIES_PER_FILE), 1):
         path = directory / f"{number:016}{SUFFIX}"
-        path.write_bytes(header + entries[first : first + ENTRIES_PER_FILE].tobytes())
+        write_file(path, entries[first : first + ENTRIES_PER_FILE])
 
 
 def make_day(data: Path, records: int, names: Sequence[str]) -> int:

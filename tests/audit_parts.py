@@ -103,11 +103,10 @@ def rechained(frames: Sequence[Frame]) -> list[Frame]:
 
 def shift_releases(node: Path, by_ns: int, *, share: float = 1.0) -> None:
     """Every release of a receiver so much later (or earlier) by its own log, or a share of them."""
-    from levelcast.storage.release_log import RELEASE
+    from levelcast.storage.release_log import read_file, write_file
 
     for path in sorted((node / "releases").glob("*.releases")):
-        content = bytearray(path.read_bytes())
-        entries = np.frombuffer(memoryview(content)[RELEASE.itemsize :], RELEASE)
+        entries = read_file(path)
         chosen = np.random.default_rng(1).random(len(entries)) < share
         entries["released_ns"] = (entries["released_ns"].astype(np.int64) + by_ns * chosen).astype(np.uint64)
-        path.write_bytes(content)
+        write_file(path, entries)

@@ -11,6 +11,7 @@ import numpy as np
 
 from levelcast.formats.lean import VENUES
 from levelcast.network import Network
+from levelcast.network.stripe_config import ring_config
 from levelcast.protocol.effects import GROUP
 from levelcast.records import RecordArray, split, trades
 from levelcast.runtime.sockets import CoreSockets
@@ -80,6 +81,7 @@ class OneSocketRing:
         self.newer: int | None = None
         """An incarnation to acknowledge that is none of the packets'."""
         self._sockets = CoreSockets(group.address, group.port)
+        self._domain = ring_config(network).domain
         self._ending = False
         self._thread = Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -94,7 +96,7 @@ class OneSocketRing:
             slot += 1
             runs = tuple(Run(source, self.newer, 1, 1) for source in self.packets) if self.newer else ()
             token = Token(1, slot, time.time_ns(), SITE, 0, 64, runs, self._marks())
-            self._sockets.send(GROUP, [encode(token, 0)])
+            self._sockets.send(GROUP, [encode(token, self._domain)])
 
     def _take(self, datagram: bytes) -> None:
         try:

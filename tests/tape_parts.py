@@ -26,6 +26,7 @@ from levelcast.sim.engine.world import SimNode
 from levelcast.sim.scenarios.ring import RingHistory
 from levelcast.storage.journal.file import initialise
 from levelcast.storage.receiver_store import ReceiverStore, serve
+from levelcast.storage.release_log import Released
 from levelcast.storage.tape.reader import TapeReader
 from levelcast.wire.membership import encode_membership
 from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership, Message, Packet
@@ -107,6 +108,11 @@ def content_of(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
 
 
+def tape_of(directory: Path) -> dict[str, bytes]:
+    """The files of a tape, without the torn tails that are kept beside them."""
+    return {name: content for name, content in content_of(directory).items() if ".torn-at-" not in name}
+
+
 # -- a history whose disks are files ----------------------------------------------------------------------
 
 
@@ -147,6 +153,8 @@ class FileTape(SimTape):
 
     def append(self, frame: Frame) -> None:
         self._store.tape.append(frame)
+        late_ns = frame.timestamp_ns + SLOT_NS
+        self._store.releases.append([Released(frame.slot, 1, late_ns, late_ns + 9, frame.records, False)])
         self.tip = self._store.tape.tip
 
     @property
@@ -164,8 +172,17 @@ class FileTape(SimTape):
 class FileDisk(Disk):
     """A node's files. `reopen` is what a process does that starts; the kill before may have cut a write short."""
 
-    def __init__(self, config: StripeConfig, life: int, directory: Path, rng: Random, segment_bytes: int) -> None:
+    def __init__(
+        self,
+        config: StripeConfig,
+        life: int,
+        directory: Path,
+        rng: Random,
+        segment_bytes: int,
+        records_per_segment: int = 7,
+    ) -> None:
         self.config = config
+        self._records_per_segment = records_per_segment
         self.directory = directory
         self._rng = rng
         self._segment_bytes = segment_bytes
@@ -174,13 +191,16 @@ class FileDisk(Disk):
         self._open()
 
     def _open(self) -> JournalImage:
-        self.store = ReceiverStore.open(self.directory, first_tip(self.config), records_per_segment=7)
+        self.store = ReceiverStore.open(
+            self.directory, first_tip(self.config), records_per_segment=self._records_per_segment
+        )
         self.store.journal.segment_bytes = self._segment_bytes
         self.journal = FileJournal(self.store)
         self.tape = FileTape(self.config, self.store)
         return self.store.image
 
     def reopen(self) -> JournalImage:
+        self.store.journal._is_open = False  # as the kernel closes the files of a process that was killed
         self.store.close()
         self._tear()
         return self._open()
@@ -200,8 +220,9 @@ class FileDisk(Disk):
 class FileHistory(TradeHistory):
     """The same history on files under `directory`: every start of a node reads them again."""
 
-    def __init__(self, seed: int, directory: Path, segment_bytes: int = 2_000) -> None:
+    def __init__(self, seed: int, directory: Path, segment_bytes: int = 2_000, records_per_segment: int = 7) -> None:
         self._directory = directory
+        self._records_per_segment = records_per_segment
         self._torn_rng = Random(seed)
         self._segment_bytes = segment_bytes
         self.file_disks: list[FileDisk] = []
@@ -219,7 +240,7 @@ class FileHistory(TradeHistory):
     def _new_disk(self, node: SimNode) -> FileDisk:
         life = node.disk.journal.life
         directory = self._directory / f"{node.id}-{life}"
-        disk = FileDisk(self.config, life, directory, self._torn_rng, self._segment_bytes)
+        disk = FileDisk(self.config, life, directory, self._torn_rng, self._segment_bytes, self._records_per_segment)
         self.file_disks.append(disk)
         return disk
 
@@ -251,7 +272,7 @@ class Killed(BaseException):
 class MortalOs:
     """The module `os`, until the call `lives` that changes a file: that one is half done, and the process dead."""
 
-    CHANGES = frozenset({"open", "pwrite", "pwritev", "ftruncate", "rename", "unlink", "fdatasync", "fsync"})
+    CHANGES = frozenset({"open", "pwrite", "pwritev", "ftruncate", "rename", "unlink", "link", "fdatasync", "fsync"})
 
     def __init__(self, lives: int) -> None:
         self.lives = lives

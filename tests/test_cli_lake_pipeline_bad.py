@@ -97,6 +97,10 @@ def patch(path: Path, at: int, octet: int) -> None:
     path.write_bytes(data)
 
 
+def flip(path: Path, at: int) -> None:
+    patch(path, at, path.read_bytes()[at] ^ 1)
+
+
 def segment(tape: Path) -> Path:
     return sorted(tape.glob("*.dbn"))[1]
 
@@ -113,6 +117,15 @@ def empty(tape: Path) -> None:
 TAPES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a truncated segment": (lambda tape: cut(segment(tape), 500), "truncated, its index has records up to byte"),
     "a truncated index": (lambda tape: cut(index(tape), 7), "the file is truncated, or retention has removed it"),
+    "a changed byte": (lambda tape: flip(segment(tape), 900), "its records do not match its chain hash"),
+    "a changed byte of the last segment": (
+        lambda tape: flip(next(tape.glob("*.active")), 900),
+        "its records do not match its chain hash",
+    ),
+    "a changed index": (
+        lambda tape: flip(sorted(tape.glob("*.idx"))[-1], 300),
+        "the entry at byte",
+    ),
     "a foreign file": (lambda tape: (tape / "other.dbn").write_bytes(b"?"), "not a segment of this tape"),
     "a future version": (lambda tape: patch(index(tape), 8, 99), "version 99, but this Levelcast reads version"),
     "an empty tape": (empty, "the tape is empty, nothing has been released to it yet"),
@@ -127,6 +140,26 @@ def test_a_bad_tape(case: str, node: Path, tmp_path: Path) -> None:
     harm(copy / "tape")
     assert sentence in run(copy, tmp_path / "lake")
     assert tables(tmp_path / "lake") == []
+
+
+def test_a_tape_with_a_changed_byte_is_loaded_from_another_receiver_or_on_request(
+    node: Path, lake: Path, tmp_path: Path
+) -> None:
+    from levelcast.pipeline.lake.lake import Lake
+
+    damaged = Path(shutil.copytree(node, tmp_path / "damaged"))
+    flip(segment(damaged / "tape"), 900)
+    told = run(damaged, tmp_path / "none")
+    assert f"`levelcast tape repair {damaged} --from OTHER`, or load it as it is with --unsound" in told
+    both = ["pipeline", "run", "--input", str(damaged), "--input", str(node), "--master", "local[1]"]
+    result = runner.invoke(app, [*both, "--lake", str(tmp_path / "both"), "--json"])
+    assert result.exit_code == 0, result.output
+    rows = {each.name: each.rows for each in Lake(lake).states()}
+    assert {each.name: each.rows for each in Lake(tmp_path / "both").states()} == rows
+    one = ["pipeline", "run", "--input", str(damaged), "--master", "local[1]", "--unsound"]
+    result = runner.invoke(app, [*one, "--lake", str(tmp_path / "one"), "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["rows"]["tape"] == rows["tape"]
 
 
 def test_a_bad_tape_leaves_a_lake_as_it_was(node: Path, lake: Path, tmp_path: Path) -> None:

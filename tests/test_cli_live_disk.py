@@ -14,7 +14,8 @@ from levelcast.cli import main
 from levelcast.cli.live import disk as live_disk
 from levelcast.network import Network
 from levelcast.node.status_client import Answer
-from levelcast.storage.disk import MARKER, lives
+from levelcast.storage.advice import MARKER
+from levelcast.storage.disk import lives
 from levelcast.storage.journal.file import life_of
 from levelcast.wire.messages import MemberLife, Membership
 from tests.test_network import SMALL

@@ -165,7 +165,8 @@ def test_a_missing_network_file_is_one_sentence(node: Path, tmp_path: Path) -> N
     command = [sys.executable, "-m", "levelcast", "tape", "export", *options]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 2
-    assert result.stderr == f"levelcast: {tmp_path / 'none.toml'}: no such file or directory\n"
+    file = tmp_path / "none.toml"
+    assert result.stderr == f"levelcast: {file}: network file not found; write one with `levelcast init --out {file}`\n"
     assert list(tmp_path.iterdir()) == []
 
 

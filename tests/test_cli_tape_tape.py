@@ -113,6 +113,82 @@ def test_verify_of_a_damaged_tape_is_exit_code_1(tape: Path) -> None:
     assert path.name in result.output
 
 
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_damaged_tape_is_neither_identical_nor_different(tape: Path, tmp_path: Path, order: int) -> None:
+    good = record(tmp_path / "good", FRAMES)
+    flip(TapeReader(tape / "tape").segments[1].data_path, 300)
+    pair = (tape, good) if order else (good, tape)
+    result = run("verify", *pair)
+    assert result.exit_code == 1
+    assert "identical" not in result.output
+    assert f"{pair[1]} was not compared with {pair[0]}: {tape} is not valid" in result.output
+    report = json.loads(run("verify", *pair, "--json").output)
+    assert report["identical"] is False
+    assert report["differences"][0]["not_compared"] == f"{tape} is not valid"
+    both = run("verify", tape, tape)
+    assert f"{tape} and {tape} are not valid" in both.output
+
+
+@pytest.mark.parametrize("suffix", [".idx", ".dbn"])
+@pytest.mark.parametrize("segment", [0, 1])
+def test_a_tape_without_one_of_its_files_is_not_valid(tape: Path, tmp_path: Path, suffix: str, segment: int) -> None:
+    good = record(tmp_path / "good", FRAMES)
+    sorted((tape / "tape").glob(f"*{suffix}"))[segment].unlink()
+    result = run("verify", good, tape)
+    assert result.exit_code == 1
+    assert f"{tape}: NOT VALID: " in result.output
+    assert "of this segment" in result.output
+    assert f"{tape} was not compared with {good}" in result.output
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("file", ["data", "index", "last data", "last index"])
+def test_cat_and_export_refuse_what_is_not_valid(tape: Path, tmp_path: Path, file: str) -> None:
+    segments = TapeReader(tape / "tape").segments
+    chosen = segments[-1] if file.startswith("last") else segments[2]
+    assert len(chosen.lines) > 1
+    path = chosen.index_path if file.endswith("index") else chosen.data_path
+    flip(path, chosen.lines[0].packets_at - 10 if file.endswith("index") else chosen.lines[0].at + 20)
+    printed = run("cat", tape)
+    assert printed.exit_code == 2
+    assert f"{path}: damaged at byte" in printed.output
+    assert "--unsound" in printed.output
+    sequences = [int(line.split(",")[0]) for line in printed.stdout.splitlines()[1:]]
+    assert sequences == list(range(1, chosen.first_sequence)), "nothing of the damaged segment"
+    assert rows(run("cat", tape, "--count", chosen.first_sequence - 1))
+    for suffix in (".csv", ".dbn", ".parquet"):
+        output = tmp_path / f"tape{suffix}"
+        result = run("export", tape, "-o", output)
+        assert result.exit_code == 2
+        assert list(tmp_path.glob("tape.*")) == [], "no part of a file is left"
+        assert len(result.output.strip().splitlines()) == 1
+    if file.endswith("data"):
+        assert len(rows(run("cat", tape, "--unsound"))) == RECORDS
+        assert run("export", tape, "-o", tmp_path / "tape.dbn", "--unsound").exit_code == 0
+
+
+def test_cat_refuses_a_gap(tape: Path) -> None:
+    segments = TapeReader(tape / "tape").segments
+    segments[1].data_path.unlink()
+    segments[1].index_path.unlink()
+    result = run("cat", tape)
+    assert result.exit_code == 2
+    assert f"{segments[2].index_path}: does not follow the previous segment" in result.output
+
+
+def test_an_empty_file_is_one_sentence(tape: Path) -> None:
+    TapeReader(tape / "tape").segments[0].data_path.write_bytes(b"")
+    for options in ((), ("--unsound",)):
+        result = run("cat", tape, *options)
+        assert result.exit_code == 2
+        assert len(result.stderr.strip().splitlines()) == 1
+
+
 def test_cat_as_csv_and_as_json_have_the_same_values(tape: Path) -> None:
     """JSON is made record by record, the table many records at a time."""
     lines = [json.loads(line) for line in run("cat", tape, "--json").output.splitlines()]

@@ -99,7 +99,7 @@ def tape(setup: Setup) -> Path:
 def damaged_tape(setup: Setup) -> None:
     """A tape with one flipped bit in the first record of a frame."""
     frame = list(TapeReader(tape(setup) / "tape").frames())[12]
-    setup.found |= {"slot": frame.line.slot, "sequence": frame.line.first_sequence}
+    setup.found |= {"slot": frame.line.slot, "sequence": frame.line.first_sequence, "at": frame.line.at}
     setup.found["file"] = path = frame.segment.data_path
     content = bytearray(path.read_bytes())
     content[frame.line.at + 24] ^= 1
@@ -362,14 +362,16 @@ MISTAKES = {
     "damaged tape": Mistake(
         "tape export data/tokyo-1 --out day.csv",
         damaged_tape,
-        "levelcast: {file}: frame of slot {slot}, sequence {sequence}: its "
-        "records do not match its chain hash; restore the tape from another receiver",
+        "levelcast: {file}: damaged at byte {at:,}: its records do not match its chain hash (frame of slot {slot}, "
+        "sequence {sequence}); restore it from the directory OTHER of another receiver: `levelcast tape repair "
+        "data/tokyo-1 --from OTHER`, or read it as it is with --unsound",
     ),
     "damaged tape, printed": Mistake(
         "tape cat data/tokyo-1",
         damaged_tape,
-        "levelcast: {file}: frame of slot {slot}, sequence {sequence}: its "
-        "records do not match its chain hash; restore the tape from another receiver",
+        "levelcast: {file}: damaged at byte {at:,}: its records do not match its chain hash (frame of slot {slot}, "
+        "sequence {sequence}); restore it from the directory OTHER of another receiver: `levelcast tape repair "
+        "data/tokyo-1 --from OTHER`, or read it as it is with --unsound",
     ),
     "no audit of this name": Mistake(
         "audit speed data", tape, 'levelcast: unknown audit "speed"; use one of order, fairness, timeliness, or all'

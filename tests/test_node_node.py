@@ -23,8 +23,10 @@ from levelcast.node.roles.base import NodeSetup
 from levelcast.node.roles.receiver import ReceiverRole
 from levelcast.node.roles.releasing import ReleasingRole
 from levelcast.node.synthetic_floor import SyntheticFloor
-from levelcast.protocol.effects import Send
-from levelcast.protocol.events import Event
+from levelcast.protocol.effects import Release, Send
+from levelcast.protocol.event_text import sentence
+from levelcast.protocol.events import Event, TapeDamaged, TornTailCut
+from levelcast.protocol.history import first_tip
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.records import TRADE
 from levelcast.ring.group_server import ReformationAndGroupServer
@@ -35,9 +37,11 @@ from levelcast.ring.source import Source
 from levelcast.runtime.driver import SystemClock
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.disk import initialise_disk
+from levelcast.storage.receiver_store import ReceiverStore
 from levelcast.wire.messages import Data, Mark, Packet, Token
 from levelcast.wire.packets import open_packets, seal
 from tests.net_edge_parts import some_network
+from tests.tape_parts import make_frames
 
 NOW = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000
@@ -119,6 +123,50 @@ def test_a_secondary_of_the_second_stripe_tells_who_and_where_it_is(
 def test_no_node_makes_a_journal_by_itself(tmp_path: Path) -> None:
     with pytest.raises(TapeError, match="journal not found"):
         ReceiverRole(NodeSetup(NETWORK, place_of(NETWORK, "tokyo-1"), CONFIG, tmp_path, NOW))
+
+
+def recorded(data: Path) -> Path:
+    """A receiver that has a tape of twelve frames; the journal has nothing of them."""
+    initialise_disk(data, "tokyo-1", CONFIG.domain)
+    store = ReceiverStore.open(data / "tokyo-1", first_tip(CONFIG))
+    for frame in make_frames(12, first=first_tip(CONFIG)):
+        store.release(Release(frame, frame.timestamp_ns, False), store.content(frame), 1, frame.timestamp_ns)
+    store.close()
+    return next((data / "tokyo-1" / "tape").glob("*.active"))
+
+
+def test_a_node_on_a_tape_with_a_changed_byte_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    path = recorded(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    before = {each: each.read_bytes() for each in path.parent.iterdir()}
+    for _ in range(2):
+        with pytest.raises(TapeError, match=rf"{path}: damaged at byte") as caught:
+            Node(NETWORK, "tokyo-1", tmp_path, time.time_ns(), NodeOptions(realtime="off", status_port=0))
+        assert f"`levelcast tape repair {tmp_path / 'tokyo-1'} --from OTHER`" in str(caught.value)
+        assert {each: each.read_bytes() for each in path.parent.iterdir()} == before
+
+
+def test_a_node_reports_what_it_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("levelcast.node.node.calm_garbage_collection", lambda: None)
+    path = recorded(tmp_path)
+    size = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(b"half a frame")
+    reports: list[Event] = []
+    options = NodeOptions(realtime="off", status_port=0)
+    node = Node(NETWORK, "tokyo-1", tmp_path, time.time_ns(), options, reports.append)
+    node.role.store.on_damage("found later")
+    node.driver.close()
+    torn, damaged = reports
+    assert isinstance(torn, TornTailCut)
+    assert sentence(torn) == (
+        f"{path}: the last write was incomplete; removed the bytes from {size:,} on and kept them in "
+        f"{path.name}.torn-at-{size}"
+    )
+    assert isinstance(damaged, TapeDamaged)
+    assert node.status()["reports"] == {"torn": 1, "tape-damaged": 1}
 
 
 class SetClock(SystemClock):

@@ -276,6 +276,60 @@ def test_what_cannot_be_read_is_said_in_one_sentence(tape: Path, tmp_path: Path)
         Tapes([tape, tmp_path / "other"])
 
 
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+def test_only_valid_frames_are_read_from_whichever_tape_has_them(tape: Path, tmp_path: Path) -> None:
+    damaged = copy_of(tape, tmp_path / "damaged")
+    want = all_rows(Tapes([tape]).stripes[0].pieces(1, 400))
+    for segment in TapeReader(damaged).segments[:2]:
+        flip(segment.data_path, segment.lines[3].at + 20)
+    (stripe,) = Tapes([damaged]).stripes.values()
+    pieces = stripe.pieces(1, 400)
+    with pytest.raises(TapeError, match=r"do not match its chain hash; nothing was loaded; .* or load it as it is"):
+        all_rows(pieces)
+    assert len(all_rows(pieces, unsound=True)) == len(want)
+    line = TapeReader(damaged).segments[0].lines[3]
+    before = [piece._replace(stop=line.first_sequence) for piece in pieces[:1]]
+    assert all_rows(before) == want[: line.first_sequence - 1], "only the frames of the piece are checked"
+    after = [piece._replace(start=line.first_sequence + line.records) for piece in pieces[:1]]
+    assert all_rows(after) == want[after[0].start - 1 : after[0].stop - 1]
+    with pytest.raises(TapeError, match="do not match"):
+        all_rows([pieces[0]._replace(start=line.first_sequence + 1, stop=line.first_sequence + 2)])
+    (both,) = Tapes([damaged, tape]).stripes.values()
+    assert all_rows(both.pieces(1, 400)) == want
+
+
+def test_an_index_that_is_damaged_before_intact_entries_is_refused(tape: Path) -> None:
+    newest = TapeReader(tape).segments[-1]
+    assert len(newest.lines) > 2
+    flip(newest.index_path, newest.lines[1].packets_at - 40)
+    with pytest.raises(TapeError, match=rf"{newest.index_path}: damaged at byte .* others are intact"):
+        Tapes([tape])
+    assert Tapes([tape], unsound=True).stripes[0].end.sequence == newest.lines[0].next_sequence
+
+
+def test_names_come_only_from_valid_definitions(tmp_path: Path) -> None:
+    directory = SymbolDirectory(parse_network(five_cities()))
+    floor = directory.floor("XLON")
+    definitions = directory.definitions(floor, T0)
+    packets = [Packet(201, 1, 1, len(definitions), definitions.tobytes())]
+    frame = frame_of_packets(1, T0, 1, packets, FIRST.chain)
+    write(tmp_path / "a", [frame]).close()
+    write(tmp_path / "b", [frame]).close()
+    path = next((tmp_path / "a").glob("*.active"))
+    at = path.read_bytes().rindex(b"XLON")
+    flip(path, at)
+    with pytest.raises(TapeError, match="do not match its chain hash"):
+        Tapes([tmp_path / "a"]).stripes[0].definitions(1, 2)
+    both = Tapes([tmp_path / "a", tmp_path / "b"]).stripes[0]
+    assert both.definitions(1, 2).venues == {floor.publisher: "XLON"}
+    assert Tapes([tmp_path / "a"], unsound=True).stripes[0].definitions(1, 2).venues == {floor.publisher: "YLON"}
+
+
 def test_a_stream_passes_over_what_it_cannot_read(tape: Path, tmp_path: Path) -> None:
     tapes = Tapes([tmp_path / "gone", tape], strict=False)
     assert [found.directory for found in tapes.stripes[0].tapes] == [tape]

@@ -11,8 +11,9 @@ import pytest
 
 from levelcast.errors import NetError
 from levelcast.protocol.effects import Promise
+from levelcast.storage.advice import MARKER
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.disk import MARKER, declare_lost, initialise_disk, is_empty, known_life, lives, require_journal
+from levelcast.storage.disk import declare_lost, initialise_disk, is_empty, known_life, lives, require_journal
 from levelcast.storage.journal.file import JournalFile, initialise, life_of
 from levelcast.wire.header import domain_of
 

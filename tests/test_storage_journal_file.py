@@ -186,7 +186,7 @@ def test_a_cut_at_any_byte_leaves_a_clean_prefix(folder: Path, tmp_path: Path) -
             journal.append(entry)
             ends.append(ends[0] + sum(map(len, journal._pending)) + journal._segments[1].size - HEADER_BYTES)
         journal.commit()
-    journal.close()
+    abandon(journal)
     content = only_segment(folder).read_bytes()
     assert ends[-1] == len(content)
     for cut in range(HEADER_BYTES, len(content)):
@@ -197,6 +197,9 @@ def test_a_cut_at_any_byte_leaves_a_clean_prefix(folder: Path, tmp_path: Path) -
         journal, image = JournalFile.open(other)
         assert vars(image) == image_of(flat[:whole])
         assert only_segment(other).stat().st_size == ends[whole]
+        kept = [path.read_bytes() for path in other.glob("*.torn-at-*")]
+        assert kept == ([content[ends[whole] : cut]] if cut > ends[whole] else [])
+        assert [f"from {ends[whole]:,} on" in text for text in journal.notices] == [True] * len(kept)
         journal.append(Promise(99))  # and it goes on from there
         journal.close()
         assert read(other) == image_of([*flat[:whole], Promise(99)])
@@ -239,7 +242,75 @@ def test_damage_within_the_last_write_is_a_torn_tail(folder: Path) -> None:
     content = bytearray(path.read_bytes())
     content[HEADER_BYTES + 20 + 30] ^= 1
     path.write_bytes(content)
+    refused(folder, f"{path}: damaged at byte 56, though it was closed in order")
+    open_marker.mark_session(folder, "process")  # as if the process had been killed
     assert read(folder) == image_of([Promise(1)])
+    assert (folder / f"{path.name}.torn-at-56").read_bytes() == content[56:]
+
+
+def refused(folder: Path, says: str) -> None:
+    """A start is refused with these words, the next command and what it loses; and it changes nothing."""
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    for _ in range(2):
+        with pytest.raises(TapeError, match=says) as caught:
+            JournalFile.open(folder)
+        assert f"`levelcast disk lost --name {folder.parent.name} --data {folder.parent.parent}`" in str(caught.value)
+        assert "promises" in str(caught.value)
+        assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_the_command_names_the_part_of_a_stripe(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "equities" / "tokyo-1" / "journal"
+    initialise(folder, 1)
+    (tmp_path / "data" / "network.json").write_text("{}")
+    only_segment(folder).write_bytes(b"")
+    with pytest.raises(TapeError, match=rf"disk lost --name equities/tokyo-1 --data {tmp_path}/data`"):
+        JournalFile.open(folder)
+
+
+def test_a_journal_that_was_closed_has_all_of_its_files_and_bytes(folder: Path, tmp_path: Path) -> None:
+    """Each entry of a shortened journal is intact, so only the record of its close shows what is missing."""
+    write(folder, [[make_data(201, n, payload=bytes(500))] for n in range(1, 60)], segment_bytes=5_000)
+    paths = sorted(folder.glob("*.journal"))
+    assert len(paths) > 3
+    entry = 12 + len(make_data(201, 1, payload=bytes(500)).sealed)
+    for path in (paths[0], paths[2], paths[-1]):
+        content = path.read_bytes()
+        path.write_bytes(content[:-entry])
+        refused(folder, f"{path}: damaged at byte {len(content) - entry}: it had {len(content)} bytes")
+        path.unlink()
+        refused(folder, f"{path}: this segment of the journal is missing")
+        path.write_bytes(content)
+    assert len(read(folder)["packets"]) == 59
+    one, two = (path.read_bytes() for path in paths[:2])
+    paths[0].write_bytes(two)
+    paths[1].write_bytes(one)
+    refused(folder, "damaged at byte|has the header of segment")
+
+
+def test_a_segment_under_another_name_is_refused_after_a_kill_too(folder: Path) -> None:
+    write(folder, [[make_data(201, n, payload=bytes(500))] for n in range(1, 30)], segment_bytes=5_000)
+    open_marker.mark_session(folder, "process")
+    one, two = sorted(folder.glob("*.journal"))[:2]
+    contents = one.read_bytes(), two.read_bytes()
+    one.write_bytes(contents[1])
+    two.write_bytes(contents[0])
+    refused(folder, f"{one}: has the header of segment 2, which does not match its file name")
+
+
+def test_a_damaged_marker_is_refused_and_an_older_one_is_read(folder: Path, boot: Path) -> None:
+    write(folder, [[Promise(3)]])
+    marker = folder / open_marker.NAME
+    content = marker.read_bytes()
+    for changed in (b"", content[:-3], content.replace(b"closed", b"closec"), content.replace(b"one", b"ona")):
+        marker.write_bytes(changed)
+        refused(folder, rf"{marker}: damaged, so it is unknown .* if it did not, `rm {marker}`; if it did, no other")
+    marker.unlink()
+    assert read(folder)["promised"] == 3
+    marker.write_text("levelcast session 1: closed process before\n")
+    assert read(folder)["promised"] == 3
+    marker.write_text("levelcast session 1: open process before\n")
+    refused(folder, "the machine restarted while this journal was open")
 
 
 def life_of_a_node() -> Iterator[tuple[list[JournalEntry], int | None]]:
@@ -435,13 +506,20 @@ def test_a_journal_has_one_writer(folder: Path) -> None:
     read(folder)
 
 
+def of_version(content: bytes, version: int) -> bytes:
+    size = 24 if version <= 3 else HEADER_BYTES - 4
+    head = content[:8] + version.to_bytes(2, "little") + content[10:size]
+    return head + crc32(head).to_bytes(4, "little") + content[HEADER_BYTES:]
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         (lambda content: b"GIF89a" + content[6:], "not a Levelcast journal"),
         (lambda content: content[:20], "not a Levelcast journal"),
-        (lambda content: content[:8] + b"\x05\x00" + content[10:], "version 5, but this Levelcast reads version 4"),
-        (lambda content: content[:8] + b"\x02\x00" + content[10:], "levelcast disk init --network FILE --all"),
+        (lambda content: of_version(content, 5), "version 5, but this Levelcast reads version 4"),
+        (lambda content: of_version(content, 2), "levelcast disk init --network FILE --all"),
+        (lambda content: content[:8] + b"\x02\x00" + content[10:], "its header is damaged"),
         (lambda content: content[:12] + b"\x09" + content[13:], "its header is damaged"),
     ],
 )
@@ -457,6 +535,7 @@ def test_a_missing_segment_is_noticed(folder: Path) -> None:
     write(folder, batches, segment_bytes=5_000)
     middle = sorted(folder.glob("*.journal"))[1]
     middle.unlink()
+    open_marker.mark_session(folder, "process")  # as if the process had been killed
     with pytest.raises(TapeError, match="a segment of this journal is missing"):
         JournalFile.open(folder)
 
@@ -515,6 +594,7 @@ def test_a_journal_of_version_3_is_read_as_one_without_a_network_identifier(fold
     content = path.read_bytes()
     head = content[:8] + (3).to_bytes(2, "little") + content[10:24]
     path.write_bytes(head + crc32(head).to_bytes(4, "little") + content[HEADER_BYTES:])
+    open_marker.mark_session(folder, "process")  # the size that the close recorded is that of version 4
     assert identity_of(folder) == JournalIdentity(0, 1)
     assert read(folder) == image_of([entry for batch in SOME for entry in batch])
 

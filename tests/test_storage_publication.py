@@ -92,7 +92,7 @@ class Floor:
         self.feed = PacketQueue(source, DIRECTORY.definitions(PLACE.floor, 0), progress, Condition(), packet_bytes)  # type: ignore[arg-type]
         self.position, hashed = resume_from([everything], {1: progress.points}).get(1, (0, hasher()))
         self.feed.begin(self.position, hashed)
-        self.driver = Driver(PLACE.id, 0, source, wire, keeper, work=self.feed)
+        self.driver = Driver(PLACE.id, CONFIG.domain, source, wire, keeper, work=self.feed)
 
     def live(self, everything: RecordArray, rng: Random) -> None:
         """Publish the rest, in turns of any size, while the ring witnesses now and then."""
@@ -106,7 +106,7 @@ class Floor:
                 last = max(self.wire.heard, default=0)  # a ring witnesses what it has heard
                 mark = Mark(PLACE.id, self.source.incarnation, rng.randint(min(last, self.source.witnessed), last))
                 token = Token(1, 5, 10**18, 901, 4, 64, (), (mark,) if mark.number else ())
-                self.wire.inbox.append((encode(token, 0), RING))
+                self.wire.inbox.append((encode(token, CONFIG.domain), RING))
             self.driver.turn()
 
     def abandon(self) -> None:
@@ -222,7 +222,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
 
 def test_a_floor_node_s_directory_serves_too(tmp_path: Path) -> None:
     """What `levelcast node` has begun, a publisher goes on with, in the same incarnation."""
-    initialise_disk(tmp_path, "XNYS", 0)
+    initialise_disk(tmp_path, "XNYS", CONFIG.domain)
     role = FloorRole(NodeSetup(NETWORK, PLACE, CONFIG, tmp_path / "XNYS", 0))
     role.store.close()
     ours, ours_keeper, _ = open_floor(NETWORK, CONFIG, PLACE, tmp_path, 0)

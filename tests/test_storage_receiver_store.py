@@ -93,6 +93,47 @@ def test_what_retention_took_is_not_served(store: ReceiverStore, tmp_path: Path)
     store.close()
 
 
+def test_a_damaged_frame_is_not_served_and_reported(store: ReceiverStore, tmp_path: Path) -> None:
+    store.tape.extend(FRAMES)
+    found: list[str] = []
+    store.on_damage = found.append
+    reader = TapeReader(tmp_path / "tape")
+    path, at = reader.segments[1].data_path, reader.segments[1].lines[0].at
+    content = bytearray(path.read_bytes())
+    content[at + 20] ^= 1
+    path.write_bytes(content)
+    assert store.serve(1, ServeTape(2, 0, FRAMES[-1].slot), 1000) == []
+    (text,) = found
+    assert text.startswith(f"{path}: frame of slot")
+    assert f"`levelcast tape repair {tmp_path} --from OTHER`" in text
+    begins = reader.segments[2].header.tip.slot
+    assert store.serve(1, ServeTape(2, begins, FRAMES[-1].slot), 1000)
+    assert len(found) == 1
+    store.close()
+
+
+def test_an_orderly_close_is_recorded_with_the_end_of_the_release_log(store: ReceiverStore, tmp_path: Path) -> None:
+    for frame in FRAMES[:5]:
+        store.release(Release(frame, frame.timestamp_ns, False), store.content(frame), 1, frame.timestamp_ns)
+    store.close()
+    (path,) = (tmp_path / "releases").iterdir()
+    content = path.read_bytes()
+    path.write_bytes(content[:-40])
+    for _ in range(2):
+        with pytest.raises(TapeError, match=rf"{path}: damaged at byte 200: it had 240 bytes when it was closed"):
+            ReceiverStore.open(tmp_path, FIRST, records_per_segment=50)
+    path.write_bytes(content)
+    ReceiverStore.open(tmp_path, FIRST, records_per_segment=50).close()
+
+
+def test_an_orderly_close_waits_for_the_tape_and_the_log(store: ReceiverStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.tape.append(FRAMES[0])
+    monkeypatch.setattr(append_file, "os", counting := MortalOs(lives=10**6))
+    store.close()
+    # index and data of the tape, the release log, the journal; then the marker and its directory
+    assert counting.calls == ["fdatasync"] * 4 + ["open", "pwritev", "fdatasync", "rename", "open", "fsync"]
+
+
 def test_with_power_durability_the_tape_is_on_the_device_before_its_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

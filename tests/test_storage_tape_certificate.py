@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from levelcast.storage.tape.certificate import (
     NotCertified,
     certify,
     check,
+    check_all,
+    hash_of,
     read_certificate,
     write_certificate,
 )
@@ -200,8 +203,9 @@ def test_a_tape_before_the_first_mark_is_not_certified(tmp_path: Path) -> None:
     [
         ("{", "is not valid JSON"),
         ("[]", "not a Levelcast certificate"),
-        ('{"kind": "levelcast certificate", "version": 9}', "version 9 is not supported, only 1"),
+        ('{"kind": "levelcast certificate", "version": 9}', "version 9 is not supported, only 1 and 2"),
         ('{"kind": "levelcast certificate", "version": 1, "statement": {"stripe": 0}}', "damaged"),
+        ('{"kind": "levelcast certificate", "version": 2, "statement": [], "hash": ""}', "damaged"),
     ],
 )
 def test_a_bad_certificate_is_refused(text: str, says: str) -> None:
@@ -223,7 +227,122 @@ def test_the_command_makes_and_checks(three: list[Path], tmp_path: Path) -> None
     checked = RUN.invoke(app, ["certify", "--check", str(file), str(moved)])
     assert checked.exit_code == 0, checked.output
     assert "CERTIFIED in 60 frames" in checked.output
+    assert "Not checked: release times: elsewhere is not a receiver of the certificate" in checked.output
+    assert (
+        "Not checked: spread and late slots of all receivers: the release log of a, b, c is missing" in checked.output
+    )
     assert "no signature" in checked.output
+    complete = RUN.invoke(app, ["certify", "--check", str(file), *paths])
+    assert complete.exit_code == 0
+    assert complete.output.count("Its release log has the release figures of") == 3
+    assert "Not checked" not in complete.output
+
+
+def edited(certificate: dict[str, Any], path: Sequence[str | int], value: object, *, sealed: bool) -> dict[str, Any]:
+    """A certificate with another value, and with the hash that goes with it if `sealed`."""
+    made = copy.deepcopy(certificate)
+    place = made["statement"]
+    for step in path[:-1]:
+        place = place[step]
+    assert place[path[-1]] != value
+    place[path[-1]] = value
+    return made | {"hash": hash_of(made)} if sealed else made
+
+
+def figures(found: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Every figure of a statement, with its place."""
+    if isinstance(found, dict | list):
+        for key, value in found.items() if isinstance(found, dict) else enumerate(found):
+            yield from figures(value, (*path, key))
+    else:
+        yield path, found
+
+
+def test_every_figure_that_was_edited_is_found_with_and_without_its_hash(tmp_path: Path) -> None:
+    two = [receiver(tmp_path / name, FRAMES[:8], behind_ns=lambda slot: 900 + slot) for name in "ab"]
+    certificate = certify(two)
+    chosen = [
+        (path, value) for path, value in figures(certificate["statement"]) if path[0] != "marks" or path[1] in (0, 3, 7)
+    ]
+    assert len(chosen) > 40
+    unknown = set()
+    for path, value in chosen:
+        other = value + 1 if isinstance(value, int) else value.replace(value[0], "e" if value[0] != "e" else "d", 1)
+        with pytest.raises(NotCertified, match="was changed after it was made: its hash does not match"):
+            read_certificate(json.dumps(edited(certificate, path, other, sealed=False)), "file")
+        forged = edited(certificate, path, other, sealed=True)
+        old = {**forged, "version": 1}
+        del old["hash"]
+        for each in (forged, old):
+            try:
+                checked, missing = check_all(read_certificate(json.dumps(each), "file"), two)
+            except NotCertified:
+                continue
+            assert missing or any(one.not_checked for one in checked), path
+            unknown.add(path[-1])
+    assert unknown == {"name", "last_sequence"}, "another receiver, or a tape that was longer: listed as not checked"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        (("frames",), 61, "states 61 as number of frames, but .*/a has 60"),
+        (("receivers", 1, "late"), 4, "states 4 as late of b, but its release log has 0"),
+        (("receivers", 1, "releases"), 59, "states 59 as releases of b, but its release log has 60"),
+        (("receivers", 0, "life"), 7, "states 7 as life of a, but .*/a has 1"),
+        (("spread", "late_slots"), 2, "states 2 as late_slots of the spread, but the release logs has 0"),
+        (("records",), 3, "contradicts itself: it states 3 records"),
+        (("first", "timestamp_ns"), 5, "as timestamp_ns of the first frame"),
+    ],
+)
+def test_the_figure_is_named(three: list[Path], path: tuple[str | int, ...], value: int, says: str) -> None:
+    forged = edited(certify(three), path, value, sealed=True)
+    with pytest.raises(NotCertified, match=says):
+        check_all(read_certificate(json.dumps(forged), "file"), three)
+
+
+def test_an_older_certificate_is_read_and_said_to_have_no_hash(three: list[Path], tmp_path: Path) -> None:
+    old = certify(three) | {"version": 1}
+    del old["hash"]
+    file = tmp_path / "old.certificate"
+    file.write_text(write_certificate(old))
+    checked = RUN.invoke(app, ["certify", "--check", str(file), *map(str, three)])
+    assert checked.exit_code == 0, checked.output
+    assert "of version 1, which carries no hash of itself" in checked.output
+    file.write_text(write_certificate({**old, "version": 2}))
+    checked = RUN.invoke(app, ["certify", "--check", str(file), *map(str, three)])
+    assert checked.exit_code == 2
+    assert "damaged certificate (KeyError: 'hash')" in checked.output
+
+
+def test_what_cannot_be_checked_is_listed(three: list[Path], tmp_path: Path) -> None:
+    certificate = certify(three)
+    shutil.rmtree(three[0] / "releases")
+    shutil.rmtree(three[1] / "journal")
+    for path in sorted((three[1] / "tape").iterdir())[:4]:
+        path.unlink()
+    checked, missing = check_all(certificate, three)
+    assert [each.receiver for each in checked] == [None, "b", "c"]
+    assert any("late and early ones, and lateness of a: " in what for what in checked[0].not_checked)
+    told = " ".join(checked[1].not_checked)
+    for what in ("the first frame", "the number of frames", "first sequence of b", "life of b"):
+        assert what in told
+    assert checked[2].not_checked == ()
+    assert missing == ["spread and late slots of all receivers: the release log of a is missing"]
+    shorter = receiver(tmp_path / "shorter" / "c", FRAMES[:40])
+    assert any("last sequence of c" in what for what in check(certificate, shorter).not_checked)
+
+
+def test_a_damaged_release_log_is_not_evidence(three: list[Path]) -> None:
+    certificate = certify(three)
+    path = next((three[0] / "releases").iterdir())
+    content = bytearray(path.read_bytes())
+    content[400] ^= 1
+    path.write_bytes(content)
+    (told,) = check(certificate, three[0]).not_checked
+    assert "wrong checksum" in told
+    with pytest.raises(TapeError, match="wrong checksum"):
+        certify(three)
 
 
 def test_the_command_fails_in_one_sentence(three: list[Path], tmp_path: Path) -> None:
@@ -236,9 +355,15 @@ def test_the_command_fails_in_one_sentence(three: list[Path], tmp_path: Path) ->
     assert not file.exists()
     assert RUN.invoke(app, ["certify", str(three[0])]).exit_code == 2
     assert RUN.invoke(app, ["certify", str(tmp_path / "nothing"), "-o", str(file)]).exit_code == 2
+    for content in (None, b"\xff\xfe", b"[" * 100_000):
+        if content is not None:
+            file.write_bytes(content)
+        checked = RUN.invoke(app, ["certify", "--check", str(file), str(three[0])])
+        assert checked.exit_code == 2
+        assert checked.output.count("\n") == 1
 
 
 def test_a_certificate_is_json_that_others_read(three: list[Path]) -> None:
     found: dict[str, Any] = json.loads(write_certificate(certify(three)))
-    assert sorted(found) == ["kind", "signatures", "statement", "version"]
+    assert sorted(found) == ["hash", "kind", "signatures", "statement", "version"]
     assert found["signatures"] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,10 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from levelcast.protocol.effects import Checkpoint
 from levelcast.protocol.history import Frame
 from levelcast.records import dbn_metadata, stamp
 from levelcast.storage import append_file
 from levelcast.storage.append_file import AppendFile, TapeError
+from levelcast.storage.tape import start_check
 from levelcast.storage.tape.reader import TapeReader
 from levelcast.storage.tape.stamps import frame_bytes, packet_fault
 from levelcast.storage.tape.writer import TapeWriter
@@ -32,6 +35,7 @@ from tests.tape_parts import (
     frame_of_packets,
     largest_file,
     make_frames,
+    tape_of,
     tip_after,
     trade_payload,
 )
@@ -197,7 +201,7 @@ def test_a_cut_at_any_byte_leaves_whole_frames(tmp_path: Path) -> None:
             assert read(folder) == kept
             writer.extend(frames[len(kept) :])
             writer.close()
-            assert content_of(folder) == want
+            assert tape_of(folder) == want
             shutil.rmtree(folder)
 
 
@@ -248,7 +252,7 @@ def test_killed_at_any_system_call_whole_frames_are_left(
         assert read(folder) == kept
         writer.extend(frames[len(kept) :])
         writer.close()
-        assert content_of(folder) == content_of(tmp_path / "want")
+        assert tape_of(folder) == content_of(tmp_path / "want")
         shutil.rmtree(folder)
         if not dead:
             break
@@ -256,15 +260,148 @@ def test_killed_at_any_system_call_whole_frames_are_left(
     assert lives > 30
 
 
-def test_the_repair_cuts_off_what_is_not_whole(tmp_path: Path) -> None:
+def test_a_torn_tail_is_cut_off_and_kept_beside_the_tape(tmp_path: Path) -> None:
     record(tmp_path, FRAMES[:3], n=1000)
-    whole = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with next(tmp_path.glob("*.active")).open("ab") as file:
-        file.write(b"half a frame")
-    with next(tmp_path.glob("*.idx")).open("ab") as file:
-        file.write(b"half")
-    TapeWriter.open(tmp_path, FIRST, records_per_segment=1000).close()
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == whole
+    whole = content_of(tmp_path)
+    for round in (1, 2):
+        with next(tmp_path.glob("*.active")).open("ab") as file:
+            file.write(b"half a frame %d" % round)
+        with next(tmp_path.glob("*.idx")).open("ab") as file:
+            file.write(b"half")
+        writer = TapeWriter.open(tmp_path, FIRST, records_per_segment=1000)
+        writer.close()
+        assert tape_of(tmp_path) == whole
+        data, index = (f"{name}.torn-at-{len(content)}" for name, content in sorted(whole.items()))
+        assert [index in text or data in text for text in writer.notices] == [True, True]
+    kept = {name: content for name, content in content_of(tmp_path).items() if name not in whole}
+    assert kept == {data: b"half a frame 1", f"{data}-2": b"half a frame 2", index: b"half"}
+
+
+def refused(folder: Path, says: str) -> None:
+    """A start is refused with these words and the next command, and changes nothing."""
+    before = content_of(folder)
+    with pytest.raises(TapeError, match=says) as caught:
+        reopen(folder)
+    assert f"`levelcast tape repair {folder} --from OTHER`" in str(caught.value)
+    assert content_of(folder) == before
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_changed_byte_in_the_middle_is_refused_and_nothing_is_cut(tmp_path: Path) -> None:
+    record(tmp_path, FRAMES[:12], n=1000)
+    path = next(tmp_path.glob("*.active"))
+    line = TapeReader(tmp_path).segments[0].lines[5]
+    flip(path, line.at + 20)
+    refused(tmp_path, rf"{path}: damaged at byte {line.at:,}: its records do not match .* slot {line.slot}, sequence")
+
+
+@pytest.mark.parametrize("segment", [0, 3, -2])
+@pytest.mark.parametrize("what", ["records", "stamp", "dbn header", "index entry", "index header"])
+def test_a_changed_byte_of_any_segment_is_found_at_the_start(
+    whole: Path, tmp_path: Path, segment: int, what: str
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(whole, folder)
+    chosen = TapeReader(folder).segments[segment]
+    line = chosen.lines[0]
+    path, at = {
+        "records": (chosen.data_path, line.at + 30),
+        "stamp": (chosen.data_path, line.at + 41),
+        "dbn header": (chosen.data_path, 12),
+        "index entry": (chosen.index_path, line.packets_at - 20),
+        "index header": (chosen.index_path, 45),
+    }[what]
+    flip(path, at)
+    refused(folder, str(path))
+
+
+def test_an_older_segment_than_those_that_are_read_is_checked_by_its_ends(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_check, "CHECKED_BYTES", 0)
+    folder = tmp_path / "copy"
+    shutil.copytree(whole, folder)
+    one, two = TapeReader(folder).segments[1:3]
+    flip(one.data_path, 3000)
+    reopen(folder).close()
+    flip(one.data_path, 3000)
+    for path, change, says in (
+        (one.data_path, lambda content: content[:-64], "damaged at byte"),
+        (one.index_path, lambda content: content[:-9], "does not end with an intact entry"),
+        (one.index_path, lambda content: content[:9] + b"x" + content[10:], "version|header"),
+        (one.data_path, lambda content: b"x" + content[1:], "does not begin with the header"),
+    ):
+        content = path.read_bytes()
+        path.write_bytes(change(content))
+        refused(folder, says)
+        path.write_bytes(content)
+    for left, right in ((one.data_path, two.data_path), (one.index_path, two.index_path)):
+        contents = left.read_bytes(), right.read_bytes()
+        left.write_bytes(contents[1])
+        right.write_bytes(contents[0])
+        refused(folder, "damaged at byte|does not match its file name")
+        left.write_bytes(contents[0])
+        right.write_bytes(contents[1])
+    one.data_path.unlink()
+    one.index_path.unlink()
+    refused(folder, f"{two.index_path}: does not follow the previous segment")
+
+
+def test_segments_of_one_size_that_are_swapped_are_found_by_their_first_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_check, "CHECKED_BYTES", 0)
+    tip, frames = FIRST.copy(), []
+    for number in range(1, 6):
+        payload = trade_payload(Random(number), 10)
+        frames.append(
+            frame_of_packets(number, T0 + number, tip.next_sequence, [Packet(9, 1, number, 10, payload)], tip.chain)
+        )
+        tip.append(frames[-1])
+    record(tmp_path, frames, n=10)
+    one, two = (each.data_path for each in TapeReader(tmp_path).segments[1:3])
+    contents = one.read_bytes(), two.read_bytes()
+    one.write_bytes(contents[1])
+    two.write_bytes(contents[0])
+    refused(tmp_path, "its first record is not sequence 11")
+
+
+def test_an_entry_that_is_damaged_before_intact_ones_is_not_a_torn_tail(tmp_path: Path) -> None:
+    record(tmp_path, FRAMES[:12], n=1000)
+    path = next(tmp_path.glob("*.idx"))
+    line = TapeReader(tmp_path).segments[0].lines[5]
+    start = line.packets_at - 88
+    for at in (start, start + 1, start + 60):  # its size too, so that the next entry must be searched
+        flip(path, at)
+        refused(tmp_path, rf"{path}: damaged at byte {start:,}: the entry at byte")
+        flip(path, at)
+    with path.open("r+b") as file:
+        file.seek(start)
+        file.write(bytes(300))
+    refused(tmp_path, f"{path}: damaged at byte {start:,}: the entry at byte")
+
+
+def test_the_journal_decides_whether_a_tail_can_be_cut_off(tmp_path: Path) -> None:
+    """The journal supplies frames after its checkpoint again; earlier ones exist on the tape alone."""
+    record(tmp_path, FRAMES[:12], n=1000)
+    path = next(tmp_path.glob("*.active"))
+    path.write_bytes(path.read_bytes()[:-10])
+    before = content_of(tmp_path)
+    last = FRAMES[11]
+    with pytest.raises(TapeError, match=f"the journal needs a tape up to slot {last.slot}, but the valid part of it"):
+        TapeWriter.open(tmp_path, FIRST, needs=Checkpoint(last.slot, last.chain))
+    assert content_of(tmp_path) == before
+    with pytest.raises(TapeError, match=f"not the tape of the journal, they differ at slot {FRAMES[4].slot}"):
+        TapeWriter.open(tmp_path, FIRST, needs=Checkpoint(FRAMES[4].slot, last.chain))
+    assert content_of(tmp_path) == before
+    writer = TapeWriter.open(tmp_path, FIRST, needs=Checkpoint(FRAMES[10].slot + 1, FRAMES[10].chain))
+    assert writer.tip == tip_after(FRAMES[:11])
+    writer.close()
 
 
 # -- what may not go to a tape ----------------------------------------------------------------------------
@@ -410,14 +547,32 @@ def test_retention_by_age(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_retention_that_was_killed_is_finished_by_the_next_start(tmp_path: Path) -> None:
+def test_retention_that_was_killed_is_finished_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for lives in range(4):
+        folder = tmp_path / f"{lives}"
+        record(folder, FRAMES)
+        oldest, second, *_ = TapeReader(folder).segments
+        writer = reopen(folder)
+        monkeypatch.setattr(append_file, "os", MortalOs(lives))
+        with suppress(Killed):
+            writer.retain(0, max_bytes=0, most=1)
+        monkeypatch.setattr(append_file, "os", os)
+        writer.close()
+        writer = reopen(folder)
+        assert oldest.index_path.exists() is oldest.data_path.exists() is (lives == 0)
+        assert not list(folder.glob("*.removed"))
+        assert writer.tip == tip_after(FRAMES)
+        writer.close()
+        assert TapeReader(folder).segments[0].first_sequence == (second if lives else oldest).first_sequence
+
+
+def test_a_missing_file_is_no_retention(tmp_path: Path) -> None:
     record(tmp_path, FRAMES)
     oldest = TapeReader(tmp_path).segments[0]
     oldest.data_path.unlink()
-    writer = reopen(tmp_path)
-    assert not oldest.index_path.exists()
-    assert writer.tip == tip_after(FRAMES)
-    writer.close()
+    refused(tmp_path, f"{oldest.index_path}: the records of this segment are missing")
 
 
 # -- errors, one sentence each ----------------------------------------------------------------------------

@@ -84,7 +84,7 @@ COMMANDS = {
     "probe": CommandEntry(
         "live.probe:app", "Measure delay and loss between sites, from a running network or from published measurements."
     ),
-    "tape": CommandEntry("tape.tape:app", "Show, verify, compare and export recorded tapes."),
+    "tape": CommandEntry("tape.tape:app", "Show, verify, compare, repair and export recorded tapes."),
     "certify": CommandEntry(
         "tape.certify:certify_command",
         "Certify tapes, or check tapes against a certificate; works offline, with only the files.",

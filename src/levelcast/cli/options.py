@@ -42,3 +42,4 @@ Master = Annotated[str | None, option("Spark master.", metavar="URL", unset="spa
 NetworkFile = Annotated[Path, option("Network file.", "--network", metavar="FILE")]
 NETWORK_FILE = Path("network.toml")
 """Network file of a command that is given none."""
+Unsound = Annotated[bool, option("Read the tape even if it is not valid.", "--unsound")]

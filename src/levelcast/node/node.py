@@ -36,7 +36,7 @@ from levelcast.node.roles import ROLES
 from levelcast.node.roles.base import NodeSetup
 from levelcast.node.status import StatusService
 from levelcast.overlay.probe import Prober
-from levelcast.protocol.events import ClockBack, ClockWrong, Event, Rejected, Witnessed
+from levelcast.protocol.events import ClockBack, ClockWrong, Event, Rejected, TapeDamaged, TornTailCut, Witnessed
 from levelcast.runtime.driver import Driver, Service, quiet_before_release
 from levelcast.runtime.impairment import Impairment
 from levelcast.runtime.namesake import claim_name, require_no_namesake
@@ -124,6 +124,9 @@ class Node:
             spin_ns=SPIN_NS if self._become_punctual(options.realtime) else 0,
             on_event=self._note,
         )
+        for notice in role.store.notices:
+            self._count(TornTailCut(0, notice))
+        role.store.on_damage = lambda text: self._count(TapeDamaged(0, text))
 
     def _status_pages(self, network: Network, options: NodeOptions) -> Iterator[StatusService]:
         address = network.status_address(self.place.name, self.place.stripe)
@@ -145,9 +148,12 @@ class Node:
         trusted = self.driver.clock_trusted
         if trusted is not self._clock_trusted:
             self._clock_trusted = trusted
-            event = ClockBack(0) if trusted else ClockWrong(0)
-            self.driver.counters.reports[event.KIND] += 1
-            self._note(event)
+            self._count(ClockBack(0) if trusted else ClockWrong(0))
+
+    def _count(self, event: Event) -> None:
+        """Report an event of the node itself."""
+        self.driver.counters.reports[event.KIND] += 1
+        self._note(event)
 
     def _become_punctual(self, realtime: Realtime) -> bool:
         """Return whether this node has real-time priority. Nodes that release nothing do not need it."""

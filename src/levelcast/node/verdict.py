@@ -14,7 +14,7 @@ from levelcast.node.cluster import Cluster
 from levelcast.records import RTYPE_TRADE, TRADE
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import Nanoseconds, common_slots, is_late, lateness_ns, read_releases, spreads_ns
-from levelcast.storage.tape.compare import compare, verify
+from levelcast.storage.tape.compare import compare_checked, verify
 from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.reader import TapeReader
 from levelcast.units import quantiles
@@ -63,10 +63,11 @@ def judge(data: Path, names: Sequence[str], problems: Sequence[str] = ()) -> Clu
     """Check the directories of the receivers; `problems` are added to those found."""
     verdict = ClusterVerdict(problems=list(problems))
     directories = [data / name for name in names]
-    logs = []
+    logs, checks = [], []
     try:
         for name, directory in zip(names, directories, strict=True):
             found = verify(directory)
+            checks.append(found)
             if found.fault is not None:
                 verdict.problems.append(f"the tape of {name} is not valid: {found.fault}")
             log = read_releases(directory / "releases")
@@ -78,7 +79,7 @@ def judge(data: Path, names: Sequence[str], problems: Sequence[str] = ()) -> Clu
                     name, found.records, found.frames, found.chain.hex(), int(log["records"][late].sum()), behind
                 )
             )
-        for difference in compare(directories):
+        for difference in compare_checked(checks):
             pair = f"the tapes of {difference.one.name} and {difference.other.name}"
             if difference.how:
                 verdict.problems.append(f"{pair} differ from slot {difference.slot} on: {difference.how}")

@@ -28,6 +28,8 @@ from levelcast.protocol.events import (
     RmpFault,
     Superseded,
     Suspected,
+    TapeDamaged,
+    TornTailCut,
     UnlistedSource,
     Voided,
 )
@@ -63,6 +65,8 @@ _SENTENCES: dict[type[Event], str] = {
     ClockWrong: "the wall clock was set; a receiver is muted until it is correct again or the node is restarted",
     ClockBack: "the wall clock is correct again",
     RetentionFailed: "an old segment could not be removed: {error}",
+    TornTailCut: "{text}",
+    TapeDamaged: "{text}",
 }
 """Format strings: fields, the generation's `name` and `number`, and the `listed` members."""
 

@@ -258,12 +258,29 @@ class RetentionFailed(Event):
     error: str
 
 
+@dataclass(frozen=True, slots=True)
+class TornTailCut(Event):
+    """A write that was interrupted before the start was removed from a file; its bytes are kept."""
+
+    KIND = "torn"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TapeDamaged(Event):
+    """A frame of the own tape that another member requested is damaged; the request gets no reply."""
+
+    KIND = "tape-damaged"
+    text: str
+
+
 NODE_EVENTS: dict[str, type[Event]] = {
     kind.KIND: kind
     for kind in (
         Conflict, Rejected, Diverged, RingRefused, Witnessed, CaughtUp, Voided, PromiseMade, RingEntered, FaultReported,
         GroupEntered, Suspected, FaultReceived, RingInvited, InvitationEnded, RingFormed, GroupFormed, Superseded,
-        ClockWrong, ClockBack, RetentionFailed,
+        ClockWrong, ClockBack, RetentionFailed, TornTailCut,
+        TapeDamaged,
     )
 }  # fmt: skip
 """The events that a node may report, by kind."""

@@ -13,6 +13,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -169,8 +170,46 @@ def check_version(where: object, version: int, known: int) -> None:
         raise TapeError(f"{where}: version {version}, but this Levelcast reads version {known}; use {other} Levelcast")
 
 
+def cut_tail(file: AppendFile, end: int, durable: Durability = "process") -> Path | None:
+    """Remove the bytes of a torn tail from byte `end` on; return the file beside it that keeps them."""
+    tail = file.read(file.size - end, end)
+    if not tail:
+        return None
+    kept = next(path for path in _torn_names(file.path, end) if not path.exists() or path.read_bytes() == tail)
+    if not kept.exists():  # otherwise the process that kept it crashed before it cut the file
+        AppendFile.create(kept, tail, durable).close()
+    file.truncate(end)
+    if durable == "power":
+        file.sync()
+    return kept
+
+
+def _torn_names(path: Path, at: int) -> Iterator[Path]:
+    name = f"{path.name}.torn-at-{at}"
+    yield path.with_name(name)
+    yield from (path.with_name(f"{name}-{number}") for number in count(2))
+
+
+def keep_damaged(path: Path) -> Path:
+    """Give a damaged file a second name beside the first, so that the first can be replaced; return it."""
+    names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
+    kept = next(name for name in names if not name.exists() or name.samefile(path))
+    if not kept.exists():  # otherwise the process that named it crashed before it replaced the file
+        os.link(path, kept)
+    return kept
+
+
+def cut_text(path: Path, end: int, kept: Path) -> str:
+    """Describe a torn tail that was cut off."""
+    return f"{path}: the last write was incomplete; removed the bytes from {end:,} on and kept them in {kept.name}"
+
+
 def remove(path: Path) -> None:
     os.unlink(path)
+
+
+def rename(path: Path, to: Path) -> None:
+    os.rename(path, to)
 
 
 def remove_unfinished(directory: Path) -> None:

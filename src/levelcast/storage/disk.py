@@ -17,11 +17,11 @@ from itertools import count
 from pathlib import Path
 
 from levelcast.errors import NetError
+from levelcast.storage.advice import MARKER
 from levelcast.storage.append_file import NEW, AppendFile, Durability, TapeError, lock_directory, open_directory
 from levelcast.storage.journal.file import SUFFIX, identity_of, initialise, life_of
 from levelcast.wire.header import Reason, split_domain, wrong_domain
 
-MARKER = "network.json"
 MAX_LIFE = 2**32 - 1
 
 

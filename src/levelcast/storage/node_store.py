@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from levelcast.protocol.effects import JournalEntry, Release, ServeTape
 from levelcast.protocol.history import Frame
@@ -15,6 +15,15 @@ class NodeStore:
 
     Examples are a floor without a data directory, and an operator's command.
     """
+
+    def __init__(self) -> None:
+        self.on_damage: Callable[[str], None] = lambda _: None
+        """Called with the description of damage that is found while the process runs."""
+
+    @property
+    def notices(self) -> list[str]:
+        """Descriptions of the torn tails that were cut off when the files were opened."""
+        return []
 
     def persist(self, entry: JournalEntry) -> None:
         """Add an entry to the next `commit`."""
@@ -45,7 +54,12 @@ class JournalStore(NodeStore):
     """The disk of a reformation server or of a floor: it has a journal, and releases nothing."""
 
     def __init__(self, journal: JournalFile) -> None:
+        super().__init__()
         self.journal = journal
+
+    @property
+    def notices(self) -> list[str]:
+        return self.journal.notices
 
     def persist(self, entry: JournalEntry) -> None:
         self.journal.append(entry)

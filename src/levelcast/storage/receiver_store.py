@@ -28,6 +28,7 @@ from levelcast.protocol.catchup import from_tape
 from levelcast.protocol.effects import Checkpoint, JournalEntry, Release, ServeTape
 from levelcast.protocol.history import Frame, Tip
 from levelcast.protocol.journal_image import JournalImage
+from levelcast.storage.advice import repair_tape
 from levelcast.storage.append_file import Durability, TapeError
 from levelcast.storage.journal.file import JournalFile
 from levelcast.storage.node_store import JournalStore
@@ -74,15 +75,17 @@ class ReceiverStore(JournalStore):
                 stripe=split_domain(journal.identity.domain)[1],
                 records_per_segment=records_per_segment,
                 durable=durable,
+                needs=image.checkpoint,
             )
         except BaseException:
             journal.close()
             raise
-        store = cls(journal, image, tape, ReleaseLog(directory / "releases"))
-        if fault := checkpoint_fault(image, tape.tip):
-            store.close()
-            raise TapeError(f"{directory}: {fault}")
-        return store
+        try:
+            return cls(journal, image, tape, ReleaseLog(directory / "releases", closed=journal.log_end))
+        except BaseException:
+            journal.close()
+            tape.close()
+            raise
 
     def persist(self, entry: JournalEntry) -> None:
         self._checkpoint_pending |= type(entry) is Checkpoint
@@ -110,27 +113,31 @@ class ReceiverStore(JournalStore):
         self.journal.forget(slot, ordered)
 
     def serve(self, member: int, request: ServeTape, credit: int) -> list[Message]:
-        if self._reader is None:
-            self._reader = TapeReader(self.tape.directory)
-        else:
-            self._reader.refresh()
-        return serve(self._reader, member, request, credit)
+        """Return the answer from the tape; nothing if it is damaged there, so that another member answers."""
+        try:
+            if self._reader is None:
+                self._reader = TapeReader(self.tape.directory)
+            else:
+                self._reader.refresh()
+            return serve(self._reader, member, request, credit)
+        except TapeError as error:
+            self.on_damage(f"{error}; stop this node and {repair_tape(self.tape.directory)}")
+            return []
+
+    @property
+    def notices(self) -> list[str]:
+        return [*self.journal.notices, *self.tape.notices, *self.releases.notices]
 
     def close(self) -> None:
-        super().close()
-        self.tape.close()
-        self.releases.close()
-
-
-def checkpoint_fault(image: JournalImage, tip: Tip) -> str | None:
-    """Return the reason why journal and tape do not belong together, or None."""
-    checkpoint = image.checkpoint
-    if checkpoint is None or checkpoint.slot <= tip.slot or checkpoint.chain == tip.chain:
-        return None
-    return (
-        f"the journal needs a tape up to slot {checkpoint.slot}, but the tape ends at slot {tip.slot} with another "
-        "hash; restore the tape that belongs to the journal, or declare the disk lost"
-    )
+        """Close the files; the tape is on the device before the journal records an orderly close."""
+        try:
+            self.tape.sync()
+            self.releases.sync()
+            self.journal.log_end = self.releases.end
+            super().close()
+        finally:
+            self.tape.close()
+            self.releases.close()
 
 
 def serve(reader: TapeReader, member: int, request: ServeTape, credit: int) -> list[Message]:

@@ -3,20 +3,27 @@
 The log differs between receivers, so it is stored next to the tape and not on it. A comparison of these logs measures
 the fairness of the release.
 
-    DIR/0000000000000001.releases   files of a fixed number of entries, numbered; the last one grows
+    DIR/0000000000000001.releases           files of a fixed number of entries, numbered; the last one grows
+    DIR/0000000000000001.releases.damaged   a file that the operator has put aside, because it was damaged
 
     offset  type  field of a file's header (40 bytes, like an entry)
     0       8s    "LVLCRELS"
-    8       u16   version, 1
-    10      30s   zeros
+    8       u16   version, 2
+    16      u64   number of the file
+    38      u16   CRC-16 of the bytes before
 
-Entries are `RELEASE`. If a slot is logged twice, after a restart, readers use its first entry. `open` removes an
-incomplete entry at the end of the last file. Writes to the log are not synced: it survives a crash of the process, not
-a power failure.
+Entries are `RELEASE`. The upper half of `flags` is the CRC-16 (CCITT) of the bytes before it, continued from the file's
+number; readers return 0 there. Version 1 has neither the number nor a CRC. If a slot is logged twice, after a restart,
+readers use its first entry.
+
+Writes to the log are not synced: it survives a crash of the process, not a power failure. `open` cuts off bad entries
+after which no valid one follows, and keeps them beside the log. Any other damage is refused: no other receiver has this
+log, so the operator decides to continue without it.
 """
 
 from __future__ import annotations
 
+from binascii import crc_hqx
 from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct
@@ -26,10 +33,24 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.records import RecordArray
-from levelcast.storage.append_file import AppendFile, TapeError, check_version, remove, remove_unfinished
+from levelcast.storage.advice import put_releases_aside
+from levelcast.storage.append_file import (
+    AppendFile,
+    TapeError,
+    check_version,
+    cut_tail,
+    cut_text,
+    remove,
+    remove_unfinished,
+)
+from levelcast.storage.journal.open_marker import LogEnd
 
 SUFFIX = ".releases"
+ASIDE = ".damaged"
+"""Suffix of a file that was put aside; its number is not missing."""
 ENTRIES_PER_FILE = 100_000
+CHECKED_FILES = 8
+"""Newest files whose entries a start checks; a file takes 40 ms."""
 LATE = 1
 
 Nanoseconds = npt.NDArray[np.int64]
@@ -40,10 +61,13 @@ RELEASE: np.dtype[np.void] = np.dtype(
 )  # fmt: skip
 """One release: `flags` 1 is late, that is after timestamp + Δ_A (rule 7)."""
 
-_ENTRY = Struct("<QQQQII")
-assert _ENTRY.size == RELEASE.itemsize
-_MAGIC, _VERSION = b"LVLCRELS", 1
-_HEADER = (_MAGIC + _VERSION.to_bytes(2, "little")).ljust(RELEASE.itemsize, b"\0")
+_ENTRY = Struct("<QQQQIHH")
+_FIXED = Struct("<8sH6xQ14xH")
+assert _ENTRY.size == _FIXED.size == RELEASE.itemsize
+_SIZE = RELEASE.itemsize
+_CHECKED = _SIZE - 2
+_MAGIC, _VERSION = b"LVLCRELS", 2
+_OLD_HEADER = (_MAGIC + (1).to_bytes(2, "little")).ljust(_SIZE, b"\0")
 
 
 class Released(NamedTuple):
@@ -60,33 +84,68 @@ class Released(NamedTuple):
 class ReleaseLog:
     """An open release log."""
 
-    def __init__(self, directory: Path | str, entries_per_file: int = ENTRIES_PER_FILE) -> None:
+    def __init__(
+        self, directory: Path | str, entries_per_file: int = ENTRIES_PER_FILE, closed: LogEnd | None = None
+    ) -> None:
+        """Continue a log, or begin one; `closed` is its end if it was closed in order. Raise TapeError."""
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
-        remove_unfinished(self.directory)
+        self.notices: list[str] = []
+        """Descriptions of the torn tails that were cut off."""
         self._entries_per_file = entries_per_file
+        self._number = 0
+        aside = [_number_of(path.name.partition(SUFFIX)[0], path) for path in _aside(self.directory)]
         paths = _paths(self.directory)
-        if not paths:
-            self._file = AppendFile.create(_path(self.directory, 1), _HEADER)
-            self._number = 1
-            return
-        self._number = int(paths[-1].name.removesuffix(SUFFIX))
-        self._file = AppendFile.open(paths[-1])
+        numbers = [_number_of(path.name.removesuffix(SUFFIX), path) for path in paths]
+        _check_numbers(self.directory, [*numbers, *aside], closed)
+        for path in paths[-CHECKED_FILES:-1]:
+            _check(path, path.read_bytes(), may_be_torn=False)
+        remove_unfinished(self.directory)
+        newest = max([*numbers, *aside], default=0)
+        if newest in numbers and (file := self._continued(paths[-1], newest, closed)) is not None:
+            self._number, self._file = newest, file
+        else:
+            self._number, self._file = newest + 1, _new_file(self.directory, newest + 1)
+
+    def _continued(self, path: Path, number: int, closed: LogEnd | None) -> AppendFile | None:
+        """Open the last file and cut off a torn tail; None if it has an older format."""
+        size = path.stat().st_size
+        if closed is not None and closed.number == number and closed.size != size:
+            at = min(size, closed.size)
+            raise _damaged(path, at, f"it had {closed.size} bytes when it was closed, not {size}")
+        file = AppendFile.open(path)
         try:
-            _check_header(paths[-1], self._file.read(len(_HEADER), 0))
+            content = file.read(size, 0)
+            end = _check(path, content, may_be_torn=closed is None)
+            if file.size > end and (kept := cut_tail(file, end)) is not None:
+                self.notices.append(cut_text(path, end, kept))
+            if not end:
+                file.append(_header(number))
         except TapeError:
-            self._file.close()
+            file.close()
             raise
-        self._file.truncate(self._file.size - self._file.size % RELEASE.itemsize)
+        if not content.startswith(_OLD_HEADER):
+            return file
+        file.close()
+        return None
+
+    @property
+    def end(self) -> LogEnd:
+        return LogEnd(self._number, self._file.size)
 
     def append(self, releases: Sequence[Released]) -> None:
         """Add releases with one write."""
-        self._file.append(b"".join(_ENTRY.pack(*each[:5], LATE if each.late else 0) for each in releases))
-        if self._file.size // RELEASE.itemsize > self._entries_per_file:
+        seed = _seed(self._number)
+        parts = []
+        for each in releases:
+            body = _ENTRY.pack(*each[:5], LATE if each.late else 0, 0)[:_CHECKED]
+            parts.append(body + crc_hqx(body, seed).to_bytes(2, "little"))
+        self._file.append(b"".join(parts))
+        if self._file.size // _SIZE > self._entries_per_file:
             self._roll()
 
     def _roll(self) -> None:
-        following = AppendFile.create(_path(self.directory, self._number + 1), _HEADER)
+        following = _new_file(self.directory, self._number + 1)
         self._file.close()
         self._file = following
         self._number += 1
@@ -98,6 +157,10 @@ class ReleaseLog:
             if span is not None and span[1] > upto_slot:
                 return
             remove(path)
+
+    def sync(self) -> None:
+        """Wait until the last file is on the device."""
+        self._file.sync()
 
     def close(self) -> None:
         self._file.close()
@@ -112,22 +175,35 @@ def read_releases(directory: Path | str) -> RecordArray:
 
 
 def read_file(path: Path) -> RecordArray:
-    """Return the complete entries of one file of a log."""
+    """Return the entries of one file of a log, without a torn tail. Raise TapeError if it is damaged."""
     content = path.read_bytes()
-    _check_header(path, content)
-    return np.frombuffer(content, RELEASE, len(content) // RELEASE.itemsize - 1, len(_HEADER))
+    end = _check(path, content, may_be_torn=True)
+    entries = np.frombuffer(content[:end], RELEASE)[1:].copy()
+    entries["flags"] &= 0xFFFF
+    return entries
+
+
+def write_file(path: Path, entries: RecordArray) -> None:
+    """Write a complete file of a log."""
+    number = _number_of(path.name.removesuffix(SUFFIX), path)
+    bodies = memoryview(entries.astype(RELEASE).tobytes())
+    parts = [_header(number)]
+    for at in range(0, len(bodies), _SIZE):
+        body = bodies[at : at + _CHECKED]
+        parts += [bytes(body), crc_hqx(body, _seed(number)).to_bytes(2, "little")]
+    path.write_bytes(b"".join(parts))
 
 
 def span_of(path: Path) -> tuple[int, int, int] | None:
     """Return the first and the last slot of one file of a log and its number of entries; None if it has none."""
-    count = path.stat().st_size // RELEASE.itemsize - 1
+    count = path.stat().st_size // _SIZE - 1
     if count < 1:
         return None
     with path.open("rb") as file:
-        file.seek(RELEASE.itemsize)
-        first = np.frombuffer(file.read(RELEASE.itemsize), RELEASE)
-        file.seek(count * RELEASE.itemsize)
-        last = np.frombuffer(file.read(RELEASE.itemsize), RELEASE)
+        file.seek(_SIZE)
+        first = np.frombuffer(file.read(_SIZE), RELEASE)
+        file.seek(count * _SIZE)
+        last = np.frombuffer(file.read(_SIZE), RELEASE)
     return int(first["slot"][0]), int(last["slot"][0]), count
 
 
@@ -170,16 +246,92 @@ def spreads_ns(rows: RecordArray) -> Nanoseconds:
     return spreads
 
 
-def _check_header(path: Path, content: bytes) -> None:
-    version = int.from_bytes(content[8:10], "little")
-    if len(content) < len(_HEADER) or not content.startswith(_MAGIC):
-        raise TapeError(f"{path}: not a Levelcast release log")
+# -- files ------------------------------------------------------------------------------------------------
+
+
+def _check(path: Path, content: bytes, *, may_be_torn: bool) -> int:
+    """Return the end of the valid entries of a file; raise TapeError if anything but a torn tail follows it."""
+    if len(content) < _SIZE and may_be_torn and _MAGIC.startswith(content[: len(_MAGIC)]):
+        return 0
+    number = _check_header(path, content)
+    whole = len(content) // _SIZE * _SIZE
+    bad = _bad_entries(content, number, whole) if number is not None else []
+    end = bad[0] if bad else whole
+    if end < len(content) and (not may_be_torn or end + len(bad) * _SIZE < whole):
+        raise _damaged(path, end, "the entry has a wrong checksum" if bad else "the last entry is incomplete")
+    return end
+
+
+def _bad_entries(content: bytes, number: int, end: int) -> list[int]:
+    """Return the offsets of the entries with a wrong checksum."""
+    view, seed = memoryview(content), _seed(number)
+    checks = np.frombuffer(content[:end], RELEASE)["flags"] >> 16
+    entries = zip(range(_SIZE, end, _SIZE), checks[1:].tolist(), strict=True)
+    return [at for at, check in entries if crc_hqx(view[at : at + _CHECKED], seed) != check]
+
+
+def _check_header(path: Path, content: bytes) -> int | None:
+    """Return the number in the header; None for version 1, which has none. Raise TapeError for anything else."""
+    if content.startswith(_OLD_HEADER):
+        return None
+    if len(content) < _SIZE or not content.startswith(_MAGIC):
+        raise _damaged(path, 0, "not a Levelcast release log")
+    _, version, number, check = _FIXED.unpack_from(content)
+    if check != crc_hqx(content[:_CHECKED], 0):
+        newer = f" (or of version {version}, but this Levelcast reads version {_VERSION})" if version > _VERSION else ""
+        raise _damaged(path, 0, f"its header is damaged{newer}")
     check_version(path, version, _VERSION)
+    if path.name != _path(path.parent, number).name:
+        raise _damaged(path, 16, f"it has the header of file {number}, which does not match its name")
+    return int(number)
+
+
+def _check_numbers(directory: Path, numbers: list[int], closed: LogEnd | None) -> None:
+    """Check that no file is missing between the first and the last one."""
+    last = max([*numbers, closed.number if closed is not None else 0], default=0)
+    for number in range(min(numbers, default=last), last + 1):
+        if number and number not in numbers:
+            path = _path(directory, number)
+            raise TapeError(
+                f"{path}: this file of the release log is missing; no other receiver has it, so start the node without "
+                f"it: `touch {path}{ASIDE}`; certificates and audits then lack the release times in it"
+            )
+
+
+def _damaged(path: Path, at: int, says: str) -> TapeError:
+    aside = path.with_name(path.name + ASIDE)
+    while aside.exists():
+        aside = aside.with_name(aside.name + "-again")
+    return TapeError(f"{path}: damaged at byte {at:,}: {says}; nothing was changed; {put_releases_aside(path, aside)}")
+
+
+def _new_file(directory: Path, number: int) -> AppendFile:
+    return AppendFile.create(_path(directory, number), _header(number))
+
+
+def _header(number: int) -> bytes:
+    fixed = _FIXED.pack(_MAGIC, _VERSION, number, 0)[:_CHECKED]
+    return fixed + crc_hqx(fixed, 0).to_bytes(2, "little")
+
+
+def _seed(number: int) -> int:
+    """Return the start of an entry's CRC: never 0, so that zeros are not an entry."""
+    return number % 0xFFFF + 1
 
 
 def _path(directory: Path, number: int) -> Path:
     return directory / f"{number:016}{SUFFIX}"
 
 
+def _number_of(name: str, path: Path) -> int:
+    if not name.isdecimal():
+        raise TapeError(f"{path}: not a file of a release log; move it elsewhere")
+    return int(name)
+
+
 def _paths(directory: Path) -> list[Path]:
     return sorted(directory.glob("*" + SUFFIX))
+
+
+def _aside(directory: Path) -> list[Path]:
+    return sorted(directory.glob(f"*{SUFFIX}{ASIDE}*"))

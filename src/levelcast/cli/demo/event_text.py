@@ -21,6 +21,7 @@ from levelcast.protocol.events import (
     RingInvited,
     RingRefused,
     Superseded,
+    TapeDamaged,
     Voided,
 )
 from levelcast.wire.messages import FaultReason
@@ -67,7 +68,15 @@ class EventText:
 
     def _tell(self, name: str, event: Event) -> tuple[str, str] | None:
         match event:
-            case Conflict() | Diverged() | RingRefused() | Superseded() | ClockWrong() | RetentionFailed():
+            case (
+                Conflict()
+                | Diverged()
+                | RingRefused()
+                | Superseded()
+                | ClockWrong()
+                | RetentionFailed()
+                | TapeDamaged()
+            ):
                 return self._once(f"{name}: {event.KIND}, {sentence(event)}", _RED, name, event)
             case NodeKilled():
                 return f"{name} is killed (kill -9)", _RED

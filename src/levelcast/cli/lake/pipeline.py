@@ -17,7 +17,7 @@ from rich.console import Console
 from levelcast.cli.errors import duration_ns, on_interrupt, parse_day
 from levelcast.cli.lake.spark import spark_errors, working
 from levelcast.cli.main import COMMANDS
-from levelcast.cli.options import AsJson, LakeDir, Master, option
+from levelcast.cli.options import AsJson, LakeDir, Master, Unsound, option
 from levelcast.cli.output import print_json, table
 from levelcast.pipeline.lake.defaults import EVERY_S, KEEP_HOURS, MOST_RECORDS, TARGET_BYTES, LakeError
 from levelcast.pipeline.session import is_small, require_spark, spark_session
@@ -62,13 +62,14 @@ def run(
     stripe: Annotated[
         int | None, option("Stripe of the files, to separate inputs of one day.", min=0, unset="0")
     ] = None,
+    unsound: Unsound = False,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
     """Load the input into the lake and update the derived tables.
 
-    A tape resumes after its last loaded record, from any receiver. Other files are loaded once, by their content.
-    If a run was killed, repeat it: no row is duplicated or partial.
+    A tape resumes after its last loaded record, from any receiver with valid frames. Other files are loaded once, by
+    their content. If a run was killed, repeat it: no row is duplicated or partial.
 
     Examples:
 
@@ -80,7 +81,7 @@ def run(
     """
     on = None if day is None else parse_day(day)
     with spark_errors():
-        done = execute(paths, lake, format, on, stripe, master, venue=venue, quiet=as_json)
+        done = execute(paths, lake, format, on, stripe, master, venue=venue, quiet=as_json, unsound=unsound)
     rows, seconds = done["rows"], done["seconds"]
     if as_json:
         print_json(done, None)
@@ -99,6 +100,7 @@ def execute(
     *,
     venue: str | None = None,
     quiet: bool = False,
+    unsound: bool = False,
 ) -> dict[str, Any]:
     """Load the input and refresh the tables; return the number of rows added to each."""
     require_spark()
@@ -107,9 +109,9 @@ def execute(
     from levelcast.pipeline.jobs.refresh import refresh
 
     began = time.perf_counter()
-    _look_at(paths, format, on, venue)
+    _look_at(paths, format, on, venue, unsound=unsound)
     with working(quiet=quiet) as tell, _at_work(lake, master, "run", tell, small=is_small(paths)) as (spark, tables):
-        loaded = load(spark, tables, paths, format.value, on, stripe, tell, venue)
+        loaded = load(spark, tables, paths, format.value, on, stripe, tell, venue, unsound=unsound)
         mask = MASKS.get(format.value, corrections.NO_PRICE)
         made = refresh(spark, tables, tell, mask, format.value in CONSOLIDATED)
     rows = {name: commit.rows for name, commit in (loaded.commits | made).items()}
@@ -123,7 +125,14 @@ def _require(paths: Sequence[Path], what: str) -> None:
             raise LakeError(f"{path}: {what} not found")
 
 
-def _look_at(paths: Sequence[Path], format: Format, on: date | None = None, venue: str | None = None) -> None:
+def _look_at(
+    paths: Sequence[Path],
+    format: Format,
+    on: date | None = None,
+    venue: str | None = None,
+    *,
+    unsound: bool = False,
+) -> None:
     """Check the input before Spark is started; raise LakeError if it cannot be loaded."""
     from levelcast.formats.captures import tasks_of
     from levelcast.pipeline.input.tapes import Tapes
@@ -132,7 +141,7 @@ def _look_at(paths: Sequence[Path], format: Format, on: date | None = None, venu
     if format in (Format.LEAN, Format.ITCH) and on is None:
         raise LakeError(f"files of format {format.value} do not contain their day; add it, such as --date 2013-10-07")
     if format is Format.TAPE:
-        Tapes(paths)
+        Tapes(paths, unsound=unsound)
     else:
         tasks_of(paths, format.value, day=on, venue=venue)
 

@@ -9,7 +9,8 @@ import typer
 
 from levelcast.cli.errors import replacing, require_new
 from levelcast.cli.options import Force, option
-from levelcast.storage.tape.certificate import NotCertified, certify, check, read_certificate, write_certificate
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.certificate import NotCertified, certify, check_all, read_certificate, write_certificate
 
 Directories = Annotated[
     list[Path], typer.Argument(metavar="DIR", help="Directories of receivers or tapes, all of one stripe.")
@@ -29,7 +30,8 @@ def certify_command(
     """Certify tapes, or check tapes against a certificate; works offline, with only the files.
 
     A certificate contains the roots of the hash chain, counts, release spread and lateness, the receivers, and fields
-    for their signatures. Exit code 1 if the tapes differ, are not valid, or do not match the certificate.
+    for their signatures. --check compares every figure with the tapes and the release logs, and lists those that it
+    cannot compare. Exit code 1 if the tapes differ, are not valid, or do not match the certificate.
 
     Examples:
 
@@ -85,13 +87,30 @@ def _receiver_line(each: dict[str, Any]) -> str:
 
 
 def _check(directories: list[Path], against: Path) -> None:
-    certificate = read_certificate(against.read_text(encoding="utf-8"), against)
-    for directory in directories:
-        checked = check(certificate, directory)
-        beyond = f"; {checked.beyond:,} later frames are not certified" if checked.beyond else ""
+    certificate = read_certificate(_text_of(against), against)
+    found, missing = check_all(certificate, directories)
+    for each in found:
+        beyond = f"; {each.beyond:,} later frames are not certified" if each.beyond else ""
         typer.echo(
-            f"{checked.directory}: CERTIFIED in {checked.frames:,} frames, sequences {checked.from_sequence:,} to "
-            f"{checked.to_sequence:,}{beyond}"
+            f"{each.directory}: CERTIFIED in {each.frames:,} frames, sequences {each.from_sequence:,} to "
+            f"{each.to_sequence:,}{beyond}"
         )
+        if each.receiver is not None:
+            typer.echo(f"  Its release log has the release figures of {each.receiver}.")
+        for what in each.not_checked:
+            typer.echo(f"  Not checked: {what}.")
+    for what in missing:
+        typer.echo(f"Not checked: {what}.")
+    if certificate.get("hash") is None:
+        typer.echo("The certificate is of version 1, which carries no hash of itself.")
     if not certificate.get("signatures"):
         typer.echo("The certificate has no signature; trust it only if you trust its source.")
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise TapeError(f"{path}: not a Levelcast certificate") from None
+    except OSError as error:
+        raise TapeError(f"{path}: cannot be read ({error.strerror})") from None

@@ -1,4 +1,4 @@
-"""`levelcast tape`: show, verify, compare and export recorded tapes."""
+"""`levelcast tape`: show, verify, compare, repair and export recorded tapes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from rich.console import Console
 
 from levelcast.cli.errors import replacing, require_new
 from levelcast.cli.main import COMMANDS
-from levelcast.cli.options import AsJson, Force, option
+from levelcast.cli.options import AsJson, Force, Unsound, option
 from levelcast.cli.output import print_json, table
 from levelcast.cli.tape.export import ZSTD, open_dbn, write_native, write_trades
 from levelcast.cli.tape.table import price_text, tables, write_csv, write_parquet
 from levelcast.records import UNDEF_PRICE, UNDEF_TIMESTAMP, RecordType
-from levelcast.storage.tape.compare import TapeCheck, compare, verify
+from levelcast.storage.tape.compare import TapeCheck, compare_checked, verify
 from levelcast.storage.tape.directory import tape_directory
-from levelcast.storage.tape.reader import TapeReader
+from levelcast.storage.tape.reader import CheckedReader, TapeReader
+from levelcast.storage.tape.repair import repair
 
 app = typer.Typer(help=COMMANDS["tape"].help, no_args_is_help=True)
 
@@ -120,8 +121,9 @@ def cat(
     count: Count = None,
     symbol: Symbols = None,
     as_json: Annotated[bool, option("Print one JSON object per line, with all fields.", "--json")] = False,
+    unsound: Unsound = False,
 ) -> None:
-    """Print the records of a tape as CSV, or as JSON lines.
+    """Print the records of a tape as CSV, or as JSON lines. A segment is checked before its records are printed.
 
     Examples:
 
@@ -129,12 +131,18 @@ def cat(
 
     levelcast tape cat data/tokyo-1 --from 1000000 --symbol 7 --json
     """
-    reader = TapeReader(tape_directory(directory), check=True)
+    reader = _reader(directory, unsound=unsound)
     if as_json:
         for sequence, kind, record in islice(_rows(reader, from_sequence, symbol), count):
             typer.echo(json.dumps(_object(sequence, kind, record)))
     else:
         write_csv(sys.stdout, tables(reader, from_sequence, symbol), count)
+
+
+def _reader(directory: Path, *, unsound: bool) -> TapeReader:
+    """Open a tape; unless `unsound` is set, reading a segment that is not valid is an error."""
+    tape = tape_directory(directory)
+    return TapeReader(tape) if unsound else CheckedReader(tape)
 
 
 def _rows(reader: TapeReader, from_sequence: int, symbols: list[int] | None) -> Iterator[Row]:
@@ -171,7 +179,7 @@ def verify_command(
     as_json: AsJson = False,
     dbn: Annotated[bool, option("Also read finished segments with databento-dbn, if installed.")] = True,
 ) -> None:
-    """Check tapes: hashes, gaps, readability as DBN. Several tapes are also compared with the first one.
+    """Check tapes: hashes, gaps, readability as DBN. Several valid tapes are also compared with the first one.
 
     Exit code 1 if a tape is not valid or differs; the first frame that differs is reported, and the difference.
 
@@ -182,14 +190,15 @@ def verify_command(
     levelcast tape verify data/*
     """
     verdicts = [verify(directory, dbn=dbn) for directory in directories]
-    differences = compare(directories)
-    bad = any(verdict.fault for verdict in verdicts) or any(each.how for each in differences)
+    differences = compare_checked(verdicts)
+    bad = any(verdict.fault for verdict in verdicts) or not all(each.is_same for each in differences)
     if as_json:
         report = {
             "sound": [_verdict_json(verdict) for verdict in verdicts],
             "differences": [
                 {"one": str(each.one), "other": str(each.other), "common_frames": each.common_frames, "slot": each.slot,
-                 "sequence": each.sequence, "how": each.how or None, "remark": each.remark or None}
+                 "sequence": each.sequence, "how": each.how or None, "remark": each.remark or None,
+                 "not_compared": each.not_compared or None}
                 for each in differences
             ],
             "identical": not bad,
@@ -199,7 +208,9 @@ def verify_command(
         for verdict in verdicts:
             typer.echo(_verdict_line(verdict))
         for each in differences:
-            if each.how:
+            if each.not_compared:
+                typer.echo(f"{each.other} was not compared with {each.one}: {each.not_compared}")
+            elif each.how:
                 typer.echo(
                     f"{each.other} differs from {each.one} at slot {each.slot}, sequence {each.sequence}, "
                     f"after {each.common_frames:,} equal frames: {each.how}"
@@ -233,6 +244,39 @@ def _verdict_json(verdict: TapeCheck) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@app.command("repair")
+def repair_command(
+    directory: Directory,
+    other: Annotated[Path, option("Directory of another receiver of the same stripe, or of its tape.", "--from")],
+    as_json: AsJson = False,
+) -> None:
+    """Restore a damaged tape from another receiver's, checked by the hash chain. Stop the node first.
+
+    Valid segments stay as they are. A damaged file keeps its bytes under another name, ending in .damaged-1. The tape
+    ends where it ended before; the node requests later frames from the ring. The other receiver may be running.
+
+    Example:
+
+    levelcast tape repair data/tokyo-1 --from data/london-1
+    """
+    done = repair(directory, other)
+    if as_json:
+        report = {
+            "tape": str(done.tape), "from": str(done.other), "restored": [str(path) for path in done.restored],
+            "kept": {str(path): str(kept) for path, kept in done.kept.items()}, **_verdict_json(done.check),
+        }  # fmt: skip
+        print_json(report)
+        return
+    for path in done.restored:
+        kept = f"; the damaged file is {done.kept[path].name}" if path in done.kept else ""
+        typer.echo(f"{path}: restored from {done.other}{kept}")
+    for path in sorted(done.kept.keys() - set(done.restored)):
+        typer.echo(f"{path}: not part of the tape, renamed to {done.kept[path].name}")
+    if not done.restored and not done.kept:
+        typer.echo(f"{done.tape}: nothing to restore; it agrees with {done.other}")
+    typer.echo(_verdict_line(done.check))
+
+
 @app.command()
 def export(
     directory: Directory,
@@ -244,8 +288,9 @@ def export(
         Path | None, option("DBN: network file, for names that the tape does not define.", metavar="FILE", unset="none")
     ] = None,
     force: Force = False,
+    unsound: Unsound = False,
 ) -> None:
-    """Write the records of a tape to one file: DBN for market-data tools, CSV or Parquet for tables.
+    """Write the records of a valid tape to one file: DBN for market-data tools, CSV or Parquet for tables.
 
     A .dbn file has the trades in standard form (48 bytes, schema trades, symbol mappings), as databento reads them.
 
@@ -264,7 +309,7 @@ def export(
         which = "--native" if native else "--network"
         raise typer.BadParameter(f"{out}: {which} applies to .dbn and {ZSTD} files only; omit it")
     require_new(out, force=force)
-    reader = TapeReader(tape_directory(directory), check=True)
+    reader = _reader(directory, unsound=unsound)
     notes: list[str] = []
     with replacing(out) as unfinished:
         if suffix == ".csv":

@@ -33,13 +33,15 @@ def load(
     stripe: int | None,
     tell: Tell,
     venue: str | None = None,
+    *,
+    unsound: bool = False,
 ) -> Loaded:
     """Read the input and load it into the lake; do nothing if it is loaded already."""
     from pyspark import StorageLevel
 
     source = ", ".join(map(str, paths))
     if format == TAPE:
-        loaded = load_pieces(spark, lake, read_pieces(spark, paths), source, tell)
+        loaded = load_pieces(spark, lake, read_pieces(spark, paths, unsound=unsound), source, tell, unsound=unsound)
         released = load_releases(spark, lake, paths, tell)
         if released is not None:
             loaded.commits[released.table] = released
@@ -55,9 +57,10 @@ def load(
         both.unpersist()
 
 
-def read_pieces(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
+def read_pieces(spark: SparkSession, paths: Sequence[Path], *, unsound: bool = False) -> DataFrame:
     """Return the contents of the tapes, as ranges of at most `PIECE_RECORDS` records."""
-    return read_tapes(spark, paths, {"rows": "pieces", "recordsPerPartition": PIECE_RECORDS})
+    options: dict[str, str | int] = {"rows": "pieces", "recordsPerPartition": PIECE_RECORDS, "unsound": f"{unsound}"}
+    return read_tapes(spark, paths, options)
 
 
 def identity(paths: Iterable[Path], how: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from levelcast.pipeline.input.tapes import Definitions, Piece, TapeSelection, open_segment
+from levelcast.pipeline.input.tapes import Definitions, Piece, TapeSelection, every_frame, open_segment
 from levelcast.pipeline.lake.schema import Ints, Names, RecordRows, to_arrow
 from levelcast.records import RecordArray, RecordType
 from levelcast.storage.append_file import TapeError
@@ -31,11 +31,12 @@ def rows(
     wanted: TapeSelection | None = None,
     columns: Sequence[str] | None = None,
     batch_rows: int = BATCH_ROWS,
+    unsound: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a piece as rows of the schema, in order."""
+    """Yield the records of a piece as rows of the schema, in order; unless `unsound`, all of its frames are valid."""
     wanted = wanted or TapeSelection()
     wanted = replace(wanted, sequence=wanted.sequence.within(piece.start, piece.stop - 1))
-    segment = open_segment(piece)
+    segment = open_segment(piece, None if unsound else every_frame)
     symbols, venues = Names(directory.symbols), Names(directory.venues)
     for lines in _together(segment.lines, wanted, batch_rows):
         parts = list(_parts(segment, lines, wanted, directory))

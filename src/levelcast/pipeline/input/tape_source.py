@@ -86,6 +86,7 @@ OPTIONS = {
     "maxrecordsperbatch": "maximum records in a batch of a stream, rounded to complete frames",
     "maxsegmentsperbatch": "maximum segments in a batch of a stream",
     "rows": "records, or pieces: one row per range of a tape, with the names in it",
+    "unsound": "true: do not check frames by their hash",
 }
 
 Offset = dict[str, dict[str, int]]
@@ -143,11 +144,13 @@ class SourceOptions:
         self.pieces = given.get("rows", "records") == "pieces"
         if given.get("rows", "records") not in ("records", "pieces"):
             raise OptionError(f"option rows: {given['rows']!r} is neither records nor pieces")
+        self.unsound = given.get("unsound", "false").lower() == "true"
         if self.most_records and self.most_segments:
             raise OptionError("maxRecordsPerBatch and maxSegmentsPerBatch exclude each other; set one of them")
 
     def tapes(self, *, strict: bool = True) -> Tapes:
-        return Tapes([_local(each) for each in self.directories], stripe=self.stripe, strict=strict)
+        paths = [_local(each) for each in self.directories]
+        return Tapes(paths, stripe=self.stripe, strict=strict, unsound=self.unsound)
 
     def given_names(self) -> Definitions | None:
         """Return the names in the network file."""
@@ -234,7 +237,15 @@ class _Reading:
             yield pa.RecordBatch.from_pylist([told], schema=self._schema)
             return
         names, most = self._schema.names, self._asked.rows_per_batch
-        for batch in rows(partition.value, partition.names, wanted=self._wanted, columns=names, batch_rows=most):
+        found = rows(
+            partition.value,
+            partition.names,
+            wanted=self._wanted,
+            columns=names,
+            batch_rows=most,
+            unsound=self._asked.unsound,
+        )
+        for batch in found:
             yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=self._schema)
 
     def _partitions(self, pieces: Iterable[Piece], names: Definitions) -> list[TapePartition]:

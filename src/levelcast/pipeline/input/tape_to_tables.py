@@ -49,6 +49,8 @@ class Order:
     known: Mapping[str, Mapping[int, int]]
     """For each table, the last loaded sequence of each stripe."""
     source: str
+    unsound: bool = False
+    """Load frames that do not match their hash."""
 
 
 @dataclass(slots=True)
@@ -86,7 +88,7 @@ def file_piece(piece: Piece, names: Definitions, order: Order) -> Filed:
     if start >= piece.stop:
         return done
     with Files(order) as files:
-        for batch in rows(piece._replace(start=start), names, batch_rows=ROWS_PER_GROUP):
+        for batch in rows(piece._replace(start=start), names, batch_rows=ROWS_PER_GROUP, unsound=order.unsound):
             for day in days_of(batch):
                 _file_day(day, known, order.source, files, done)
     done.files = files.done

@@ -2,6 +2,8 @@
 
 - A stripe's tape is the same at every receiver, so a range of its sequence is read from any of them
   (`StripeTapes.pieces`): if retention has removed the start of one, or it is gone, another one is used.
+- A frame is checked by its chain hash before it is read, unless the reader asks for an unsound tape. If one receiver's
+  frame is damaged, that of another is used; if none is valid, nothing is read.
 - A growing tape is read up to its last complete frame. Frames are released after they are on a tape, so everything up
   to the last frame's slot is available: `StripeEnd` is that position.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import pairwise
@@ -22,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.records import RTYPE_INSTRUMENT, TRADE, RecordArray
+from levelcast.storage.advice import repair_tape
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.directory import INDEX, find_tapes, foreign_files, list_segments, segment_path
 from levelcast.storage.tape.index import IndexEntry, read_frames, read_start
@@ -127,9 +130,17 @@ class Definitions:
 class Tapes:
     """All tapes in some directories, by stripe. `refresh` finds new, grown and removed tapes."""
 
-    def __init__(self, directories: Sequence[Path | str], *, stripe: int | None = None, strict: bool = True) -> None:
+    def __init__(
+        self,
+        directories: Sequence[Path | str],
+        *,
+        stripe: int | None = None,
+        strict: bool = True,
+        unsound: bool = False,
+    ) -> None:
         self._directories = [Path(each) for each in directories]
         self._stripe = stripe
+        self._unsound = unsound
         self._strict = strict
         """Otherwise an unreadable tape is skipped as long as another one is available."""
         self._tapes: dict[Path, ReceiverTape] = {}
@@ -158,7 +169,7 @@ class Tapes:
             raise TapeError(f"{where}: tape of stripe {self._stripe} not found")
         self._tapes = found
         numbers = sorted({tape.stripe for tape in mine})
-        self.stripes = {number: self.stripes.get(number) or StripeTapes(number) for number in numbers}
+        self.stripes = {number: self.stripes.get(number) or StripeTapes(number, self._unsound) for number in numbers}
         for number, stripe in self.stripes.items():
             stripe.tapes = [tape for tape in mine if tape.stripe == number]
             stripe.check()
@@ -166,7 +177,7 @@ class Tapes:
     def _look_at(self, path: Path) -> ReceiverTape:
         tape = self._tapes.get(path)
         if tape is None:
-            return ReceiverTape(path)
+            return ReceiverTape(path, self._unsound)
         tape.refresh()
         return tape
 
@@ -174,8 +185,9 @@ class Tapes:
 class ReceiverTape:
     """One receiver's tape. `refresh` adds new records, and drops those that retention has removed."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, unsound: bool = False) -> None:
         self.directory = directory
+        self._unsound = unsound
         self.heads: list[Head] = []
         self.end = StripeEnd(0, 0, 0)
         """Position after the last complete frame."""
@@ -220,6 +232,8 @@ class ReceiverTape:
             _ = newest.header
         else:
             newest.refresh()
+        if not self._unsound:
+            newest.check_index()
         self.end = self._mark(heads, newest)
         self._newest, self.heads = newest, heads
 
@@ -267,9 +281,10 @@ def _read_head(directory: Path, number: int, active: bool) -> Head:
 class StripeTapes:
     """The tapes of one stripe, in the order in which they are tried."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, unsound: bool = False) -> None:
         self.number = number
         self.tapes: list[ReceiverTape] = []
+        self._unsound = unsound
         self._segments: dict[tuple[str, int], Segment] = {}
 
     def check(self) -> None:
@@ -351,24 +366,43 @@ class StripeTapes:
         found = Definitions()
         for piece in self.pieces(start, stop):
             segment = self._segment(piece)
+            if any(_may_define(line) for line in segment.lines):
+                segment = open_segment(piece, None if self._unsound else _may_define)
             for line in segment.lines:
                 if line.next_sequence > piece.start and line.first_sequence < piece.stop:
                     found.learn(*_definitions_in(segment, line))
         return found
 
 
-def open_segment(piece: Piece) -> Segment:
+def every_frame(line: IndexEntry) -> bool:
+    """Choose every frame of a piece to be checked."""
+    return True
+
+
+def open_segment(piece: Piece, checked: Callable[[IndexEntry], bool] | None = None) -> Segment:
     """Open the segment of a piece at the first tape that has it, with its records mapped: it may get its final name, or
-    retention may remove it, at any time."""
+    retention may remove it, at any time.
+
+    With `checked`, the chosen frames of the piece must be valid; otherwise the next tape is used.
+    """
+    damage: TapeError | None = None
     for directory in map(Path, piece.tapes):
         for active in (True, False, True):
             segment = Segment(directory, piece.segment, active=active)
             try:
                 if segment.data_path.exists() and segment.next_sequence >= piece.stop:
                     segment.data(segment.lines[-1])
+                    if checked is not None:
+                        _check_frames(segment, piece, checked)
                     return segment
             except FileNotFoundError:
                 continue
+            except TapeError as error:
+                damage = damage or error
+                break
+    if damage is not None:
+        where = repair_tape(Path(piece.tapes[0]))
+        raise TapeError(f"{damage}; nothing was loaded; {where}, or load it as it is with --unsound")
     first = segment_path(Path(piece.tapes[0]), piece.segment, INDEX)
     raise TapeError(
         f"{first}: records {piece.start:,} to {piece.stop - 1:,} are missing; the file is truncated, or "
@@ -376,11 +410,27 @@ def open_segment(piece: Piece) -> Segment:
     )
 
 
+def _check_frames(segment: Segment, piece: Piece, chosen: Callable[[IndexEntry], bool]) -> None:
+    """Check the frames of a piece; raise TapeError for the first that is not valid."""
+    for frame in segment.frames(
+        max(0, bisect_right(segment.lines, piece.start, key=lambda line: line.first_sequence) - 1)
+    ):
+        if frame.line.first_sequence >= piece.stop:
+            return
+        if chosen(frame.line):
+            frame.check()
+
+
+def _may_define(line: IndexEntry) -> bool:
+    """Return whether a frame may have definitions: a frame of 64 bytes per record contains trades."""
+    return line.size != line.records * TRADE.itemsize
+
+
 def _definitions_in(segment: Segment, line: IndexEntry) -> tuple[dict[int, str], dict[int, str]]:
     """Return symbols and venues. A packet of 64 bytes per record contains trades, so the majority is skipped."""
     symbols: dict[int, str] = {}
     venues: dict[int, str] = {}
-    if line.size == line.records * TRADE.itemsize:
+    if not _may_define(line):
         return symbols, venues
     content, at = segment.data(line), 0
     for packet in segment.packets(line):

@@ -48,14 +48,18 @@ class Loaded:
 # -- loading ----------------------------------------------------------------------------------------------
 
 
-def load_pieces(spark: SparkSession, lake: Lake, pieces: DataFrame, source: str, tell: Tell = silent) -> Loaded:
+def load_pieces(
+    spark: SparkSession, lake: Lake, pieces: DataFrame, source: str, tell: Tell = silent, *, unsound: bool = False
+) -> Loaded:
     """Load ranges of tapes (`rows` = `pieces` of the data source) after the end of their stripes in the lake, from any
-    receiver. Raises TapeError if there is a gap between the two."""
+    receiver. Raises TapeError if there is a gap between the two, or, unless `unsound`, if no receiver has a valid
+    frame; nothing is committed then."""
     known = {name: lake.tape_ends(name) for name in FILED}
     done = Loaded()
 
     def write(stages: Mapping[str, Path], attempt: str) -> Mapping[str, list[File]]:
-        order = tape_to_tables.Order({name: str(stage) for name, stage in stages.items()}, attempt, known, source)
+        places = {name: str(stage) for name, stage in stages.items()}
+        order = tape_to_tables.Order(places, attempt, known, source, unsound)
         filed = tape_to_tables.file_pieces(pieces, order)
         _without_holes(filed, known["tape"], source)
         for each in filed:

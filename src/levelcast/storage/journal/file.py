@@ -19,8 +19,9 @@
   the oldest segments that are still needed: normally none, so a roll does not delay the ring.
 - A `Forget` is not written. Entries that it removed may reappear after a restart, but only up to the checkpoint, and
   `Receiver` ignores them.
-- `open` removes an incomplete entry at the end: its `commit` never returned, so no other node knows of it. A bad entry
-  before a later write is damage, and the journal is refused: the node would not know its promises.
+- `open` cuts off an incomplete last write and keeps its bytes beside the journal: its `commit` never returned, so no
+  other node knows of it. A bad entry before a later write, or in a journal that was closed in order, is damage: the
+  journal is refused without a change, because the node would not know its promises.
 - A segment that is not needed any more is overwritten instead of removed, a few of them in turn. Otherwise a node that
   journals the traffic of a ring would allocate and free hundreds of megabytes of kernel memory each second. Checksums
   bind entries to their segment's number, so bytes left from an earlier use are never read.
@@ -39,17 +40,20 @@ from zlib import crc32
 
 from levelcast.protocol.effects import Checkpoint, JournalEntry, Promise, ServerCounter, SourceMark
 from levelcast.protocol.journal_image import JournalImage
+from levelcast.storage.advice import lost_disk
 from levelcast.storage.append_file import (
     AppendFile,
     Durability,
     TapeError,
     check_version,
+    cut_tail,
+    cut_text,
     lock_directory,
     remove,
     remove_unfinished,
 )
 from levelcast.storage.journal.entries import FIRST_OF_WRITE, HEAD, body_of, head_of, later_write_after, read_entries
-from levelcast.storage.journal.open_marker import mark_session, was_cut_off_by_a_restart
+from levelcast.storage.journal.open_marker import NAME, Extent, LogEnd, Session, mark_session, read_session
 from levelcast.wire.header import domain_of, new_tuple, split_domain
 from levelcast.wire.messages import Data, Ring, Token
 
@@ -109,6 +113,21 @@ def identity_of(directory: Path | str) -> JournalIdentity:
         return _read_header(paths[-1], file.read(_HEADER.size + _HEADER_CRC.size))[0]
 
 
+def checkpoint_of(directory: Path | str) -> Checkpoint | None:
+    """Return the last readable checkpoint of a journal, which may be damaged; it is not changed."""
+    found: Checkpoint | None = None
+    for path in sorted(Path(directory).glob("*" + SUFFIX)):
+        content = path.read_bytes()
+        try:
+            identity, number, end = _read_header(path, content)
+        except TapeError:
+            continue
+        for each in read_entries(content, end, identity.domain, number):
+            if isinstance(each.entry, Checkpoint):
+                found = each.entry
+    return found
+
+
 class JournalFile:
     """An open journal. One process may have it open at a time."""
 
@@ -117,6 +136,10 @@ class JournalFile:
         self.durable = durable
         self.segment_bytes = segment_bytes
         self.identity = JournalIdentity(0, 0)
+        self.notices: list[str] = []
+        """Descriptions of the torn tails that `open` has cut off."""
+        self.log_end: LogEnd | None = None
+        """End of the node's release log: at `open` as it was recorded by an orderly close, which `close` records."""
         self._lock = -1
         self._is_open = False
         self._segments: dict[int, AppendFile] = {}
@@ -154,38 +177,46 @@ class JournalFile:
         if not paths:
             raise TapeError(
                 f"{directory}: journal not found; if this node has never run, initialise one; if it has, its disk is "
-                "lost: initialise one with a new life, and send a membership record that replaces the old life"
+                f"lost: {lost_disk(directory.parent)}"
             )
         journal = cls(directory, durable, segment_bytes)
         journal._lock = lock_directory(directory, "journal")
         try:
-            if was_cut_off_by_a_restart(directory) and not accept_restart:
+            session = _session(directory)
+            if session is not None and session.was_cut_off_by_a_restart() and not accept_restart:
                 raise TapeError(
                     f"{directory}: the machine restarted while this journal was open without power durability, so "
-                    "promises of this node may be lost; declare the disk lost"
+                    f"promises of this node may be lost; {lost_disk(directory.parent)}"
                 )
-            image = journal._read(paths)
-            mark_session(directory, "open", durable)
+            image = journal._read(paths, session)
+            journal.log_end = session.releases if session is not None else None
+            mark_session(directory, durable)
             journal._is_open = True
             return journal, image
         except BaseException:
             journal.close()
             raise
 
-    def _read(self, paths: list[Path]) -> JournalImage:
+    def _read(self, paths: list[Path], session: Session | None) -> JournalImage:
         life_of(self.directory)  # do not change a journal of another version
+        if session is not None and session.extent is not None:
+            _check_extent(self.directory, session.extent)
         remove_unfinished(self.directory)
         image: JournalImage | None = None
         for path in paths:
             file = AppendFile.open(path)
             content = file.read(file.size, 0)
-            identity, number, end = _read_header(path, content)
+            try:
+                identity, number, end = _read_header(path, content)
+            except TapeError:
+                file.close()
+                raise
             self._segments[number] = file
             if image is None:
                 self.identity = identity
                 image = JournalImage(identity.life)
             elif (identity, number) != (self.identity, self._current + 1):
-                raise TapeError(f"{path}: does not follow the previous segment; a segment of this journal is missing")
+                raise _refused(path, "does not follow the previous segment; a segment of this journal is missing")
             self._current = number
             for found in read_entries(content, end, identity.domain, number):
                 image.apply(found.entry)
@@ -194,20 +225,19 @@ class JournalFile:
                 body = content[found.at + HEAD.size : end] if isinstance(found.entry, _STATE) else b""
                 self._keep(found.entry, content[found.at + 2], body, place)
             if end < len(content):
-                self._cut_off(file, content, end, is_last=path == paths[-1])
+                is_tail = path == paths[-1] and not (session is not None and session.is_closed)
+                self._cut_off(file, content, end, is_tail=is_tail)
         assert image is not None
         self._begun_at = _HEADER.size + _HEADER_CRC.size
         return image
 
-    def _cut_off(self, file: AppendFile, content: bytes, end: int, *, is_last: bool) -> None:
-        if not is_last or later_write_after(content, end, self._current) is not None:
-            raise TapeError(
-                f"{file.path}: damaged at byte {end}, before entries that were written later, so promises of this node "
-                "may be lost; restore the file, or declare the disk lost"
-            )
-        file.truncate(end)
-        if self.durable == "power":
-            file.sync()
+    def _cut_off(self, file: AppendFile, content: bytes, end: int, *, is_tail: bool) -> None:
+        later = later_write_after(content, end, self._current)
+        if not is_tail or later is not None:
+            when = "before entries that were written later" if later is not None else "though it was closed in order"
+            raise _refused(file.path, f"damaged at byte {end}, {when}, so promises of this node may be lost")
+        if (kept := cut_tail(file, end, self.durable)) is not None:
+            self.notices.append(cut_text(file.path, end, kept))
 
     # -- writing ------------------------------------------------------------------------------------------
 
@@ -265,7 +295,7 @@ class JournalFile:
                 for file in self._segments.values():
                     file.finish()
                     file.sync()
-                mark_session(self.directory, "closed", self.durable)
+                mark_session(self.directory, self.durable, self._extent(), self.log_end)
         finally:
             for spare in self._spares:
                 remove(spare.path)
@@ -278,6 +308,9 @@ class JournalFile:
             if self._lock >= 0:
                 os.close(self._lock)
                 self._lock = -1
+
+    def _extent(self) -> Extent:
+        return Extent(min(self._segments), tuple(self._segments[number].size for number in sorted(self._segments)))
 
     # -- entries still needed, and their locations --------------------------------------------------------
 
@@ -365,6 +398,32 @@ class JournalFile:
                 file.close()
 
 
+def _session(directory: Path) -> Session | None:
+    try:
+        return read_session(directory)
+    except TapeError as error:
+        raise TapeError(
+            f"{error}, so it is unknown whether the machine restarted while the journal was open; if it did not, "
+            f"`rm {directory / NAME}`; if it did, {lost_disk(directory.parent)}"
+        ) from None
+
+
+def _check_extent(directory: Path, extent: Extent) -> None:
+    """Check that a journal that was closed in order still has all of its files and bytes."""
+    for number, size in enumerate(extent.sizes, extent.first):
+        path = _path(directory, number)
+        if not path.exists():
+            raise _refused(path, "this segment of the journal is missing")
+        if (found := path.stat().st_size) != size:
+            raise _refused(
+                path, f"damaged at byte {min(found, size)}: it had {size} bytes when it was closed, not {found}"
+            )
+
+
+def _refused(path: Path, why: str) -> TapeError:
+    return TapeError(f"{path}: {why}; nothing was changed; {lost_disk(path.parent.parent)}")
+
+
 def _path(directory: Path, number: int) -> Path:
     return directory / f"{number:016}{SUFFIX}"
 
@@ -378,8 +437,11 @@ def _header(domain: int, life: int, number: int) -> bytes:
 def _read_header(path: Path, content: bytes) -> tuple[JournalIdentity, int, int]:
     """Return the journal's identity, the segment's number, and the size of the header."""
     if len(content) < _HEADER_3.size + _HEADER_CRC.size or not content.startswith(_MAGIC):
-        raise TapeError(f"{path}: not a Levelcast journal")
+        raise _refused(path, "not a Levelcast journal")
     _, version, stripe, life, number = _HEADER_3.unpack_from(content)
+    size = _HEADER_3.size if version <= 3 else _HEADER.size
+    if content[size : size + _HEADER_CRC.size] != _HEADER_CRC.pack(crc32(content[:size])):
+        raise _refused(path, "its header is damaged")
     if version < 3:
         raise TapeError(
             f"{path}: this journal has datagrams of header version 1, which nodes no longer accept; move the data "
@@ -388,10 +450,7 @@ def _read_header(path: Path, content: bytes) -> tuple[JournalIdentity, int, int]
         )
     if version != 3:
         check_version(path, version, _VERSION)
-    size = _HEADER_3.size if version == 3 else _HEADER.size
-    if content[size : size + _HEADER_CRC.size] != _HEADER_CRC.pack(crc32(content[:size])) or path != _path(
-        path.parent, number
-    ):
-        raise TapeError(f"{path}: its header is damaged; restore the file, or declare the disk lost")
+    if path != _path(path.parent, number):
+        raise _refused(path, f"has the header of segment {number}, which does not match its file name")
     network = 0 if version == 3 else _HEADER.unpack_from(content)[-1]
     return JournalIdentity(domain_of(network, stripe), life), number, size + _HEADER_CRC.size

@@ -2,13 +2,14 @@
 
 - A tape is *valid* if its frames follow each other without a gap, every chain hash matches its records, and every
   segment's data are exactly its frames. A DBN reader (`databento-dbn`, where it is installed) must also read them.
-- Two tapes are *identical* if the chain hashes of their common frames are equal: retention may have removed the
+- Two valid tapes are *identical* if the chain hashes of their common frames are equal: retention may have removed the
   beginning of one, and the other may be longer. After the first frame that differs, all later hashes differ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +20,16 @@ import numpy as np
 from levelcast.protocol.history import Tip
 from levelcast.records import dbn_metadata
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.tape.directory import tape_directory
+from levelcast.storage.tape.directory import (
+    DATA,
+    INDEX,
+    REMOVED,
+    missing_records,
+    segment_files,
+    segment_path,
+    tape_directory,
+)
+from levelcast.storage.tape.index import read_last
 from levelcast.storage.tape.reader import TapeReader
 from levelcast.storage.tape.segment import Segment, TapeFrame
 
@@ -47,7 +57,14 @@ def verify(directory: Path | str, *, dbn: bool = True) -> TapeCheck:
     """Check one tape, frame by frame; `fault` is the first error."""
     directory = Path(directory)
     verdict = TapeCheck(directory)
-    reader = TapeReader(tape_directory(directory))
+    tape = tape_directory(directory)
+    try:
+        reader = TapeReader(tape)
+    except TapeError as error:
+        if not _has_frames(tape):
+            raise  # not a tape
+        verdict.fault = str(error)
+        return verdict
     module = dbn_module() if dbn else None
     if module is not None:
         verdict.dbn_segments = 0
@@ -62,10 +79,28 @@ def verify(directory: Path | str, *, dbn: bool = True) -> TapeCheck:
                 _check_dbn(segment, module)
                 verdict.dbn_segments = (verdict.dbn_segments or 0) + 1
             segment.unload()
+        _check_leftovers(tape)
     except TapeError as error:
         verdict.fault = str(error)
     verdict.next_sequence, verdict.slot, verdict.chain = tip.next_sequence, tip.slot, tip.chain
     return verdict
+
+
+def _has_frames(tape: Path) -> bool:
+    """Return whether a directory has parts of a tape with frames."""
+    found = segment_files(tape) if tape.is_dir() else {}
+    indexes = (segment_path(tape, first, INDEX) for first, suffixes in found.items() if INDEX in suffixes)
+    return any(suffixes != {INDEX} for suffixes in found.values()) or any(read_last(path) for path in indexes)
+
+
+def _check_leftovers(tape: Path) -> None:
+    """Check that no segment at either end of the tape has lost its records."""
+    for first, suffixes in segment_files(tape).items():
+        index = segment_path(tape, first, INDEX)
+        if suffixes == {INDEX} and index.exists() and not segment_path(tape, first, REMOVED).exists():
+            with suppress(FileNotFoundError):  # retention is faster
+                if read_last(index) is not None:
+                    raise missing_records(tape, first, DATA)
 
 
 def _check_segment(segment: Segment, tip: Tip, verdict: TapeCheck) -> None:
@@ -87,6 +122,7 @@ def _check_segment(segment: Segment, tip: Tip, verdict: TapeCheck) -> None:
         verdict.frames += 1
         verdict.records += line.records
         end += line.size
+    segment.check_index()
     if not segment.active:
         for path, stop in ((segment.data_path, end), (segment.index_path, segment.index_end)):
             if (size := path.stat().st_size) != stop:
@@ -127,12 +163,33 @@ class TapeDifference:
     slot: int = 0
     sequence: int = 0
     remark: str = ""
+    not_compared: str = ""
+    """Reason why the tapes were not compared; then nothing else is known."""
+
+    @property
+    def is_same(self) -> bool:
+        return not self.how and not self.not_compared
 
 
 def compare(directories: Sequence[Path | str]) -> list[TapeDifference]:
     """Compare each tape with the first one."""
     first, *others = [Path(directory) for directory in directories]
     return [compare_two(first, other) for other in others]
+
+
+def compare_checked(checks: Sequence[TapeCheck]) -> list[TapeDifference]:
+    """Compare each tape with the first one. A tape that is not valid is neither identical nor different."""
+    first, *others = checks
+    found = []
+    for other in others:
+        invalid = [str(check.directory) for check in (first, other) if check.fault is not None]
+        if invalid:
+            verb = "are" if len(invalid) > 1 else "is"
+            why = f"{' and '.join(invalid)} {verb} not valid"
+            found.append(TapeDifference(first.directory, other.directory, 0, not_compared=why))
+        else:
+            found.append(compare_two(first.directory, other.directory))
+    return found
 
 
 def compare_two(one: Path, other: Path) -> TapeDifference:

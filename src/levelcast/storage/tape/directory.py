@@ -5,8 +5,8 @@
     DIR/0000000000100003.dbn.active   the segment that still grows; it has its index as well
     DIR/0000000000100003.idx
 
-A segment is named by the sequence of its first record. A new one starts with its index, and retention removes the index
-last: an index without records at either end of the tape is not a fault.
+A segment is named by the sequence of its first record. A new one starts with its index, and retention renames its data
+before it removes the index: readers ignore an index without records at either end of the tape.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import NamedTuple
 from levelcast.storage.append_file import TapeError
 
 DATA, ACTIVE, INDEX = ".dbn", ".dbn.active", ".idx"
+REMOVED = ".dbn.removed"
+"""Suffix of data that retention is removing; its index goes first."""
 _DIGITS = 16
 _NAME = re.compile(r"([0-9]{16})(\.dbn|\.dbn\.active|\.idx)")
 _DEPTH = 3
@@ -78,14 +80,23 @@ def list_segments(directory: Path) -> list[SegmentFile]:
         raise TapeError(f"{directory}: the tape is empty, nothing has been released to it yet")
     for first, suffixes in found.items():
         if INDEX not in suffixes:
-            raise TapeError(f"{segment_path(directory, first, min(suffixes))}: the index of this segment is missing")
+            index = segment_path(directory, first, INDEX)
+            raise TapeError(
+                f"{segment_path(directory, first, min(suffixes))}: the index of this segment is missing ({index})"
+            )
         if suffixes == {INDEX} and whole[0] < first < whole[-1]:
-            raise TapeError(f"{segment_path(directory, first, INDEX)}: the records of this segment are missing")
+            raise missing_records(directory, first, DATA)
         if ACTIVE in suffixes and first < whole[-1]:
             raise TapeError(
                 f"{segment_path(directory, first, ACTIVE)}: is still active although another segment follows it"
             )
     return [SegmentFile(str(directory), first, ACTIVE in found[first]) for first in whole]
+
+
+def missing_records(directory: Path, first: int, suffix: str) -> TapeError:
+    """Return the error for an index without its records."""
+    records = segment_path(directory, first, suffix)
+    return TapeError(f"{segment_path(directory, first, INDEX)}: the records of this segment are missing ({records})")
 
 
 def first_sequence_of(directory: Path) -> int | None:

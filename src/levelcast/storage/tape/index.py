@@ -36,6 +36,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from struct import Struct
 from struct import error as struct_error
@@ -139,6 +140,8 @@ def unpack_header(content: bytes, where: object) -> IndexHeader:
         for source, incarnation, following in _PLACE.iter_unpack(content[at : at + places * _PLACE.size]):
             tip.places[source] = SourcePosition(incarnation, following)
         _unpack_records(content, at + places * _PLACE.size, tip)
+        if not tip.records:
+            raise TapeError(f"{where}: its header has no configured set")
     except struct_error:
         raise TapeError(f"{where}: its header is damaged or truncated") from None
     return IndexHeader(stripe, per_segment, tip, size)
@@ -201,15 +204,55 @@ def read_frames(content: bytes, at: int) -> Iterator[IndexEntry]:
         yield IndexEntry._make((*_ENTRY.unpack_from(content, start + _ENTRY_HEAD.size), start + _ENTRY_SIZE))
 
 
+def find_entry(content: bytes, at: int) -> int | None:
+    """Return the offset of the first complete and intact entry from byte `at` on, at any alignment."""
+    return next((start for start, _ in _candidates(content, at)), None)
+
+
+def intact_entries(content: bytes) -> list[IndexEntry]:
+    """Return everything in an index that is an intact entry, wherever it is damaged."""
+    return [next(read_frames(content, start)) for start, _ in _candidates(content, 0)]
+
+
+def read_last(path: Path) -> IndexEntry | None:
+    """Return the entry that ends an index, from its last bytes; None if the file ends otherwise."""
+    size, window = path.stat().st_size, _START_BYTES
+    while True:
+        begin = max(0, size - window)
+        with path.open("rb") as file:
+            file.seek(begin)
+            content = file.read(size - begin)
+        for start, length in _candidates(content, 0):
+            if start + length == len(content):
+                return next(read_frames(content, start))
+        if begin == 0:
+            return None
+        window *= 8
+
+
+def _candidates(content: bytes, at: int) -> Iterator[tuple[int, int]]:
+    """Yield offset and size of everything from byte `at` on that is an intact entry."""
+    octets = np.frombuffer(content, np.uint8)[at:].astype(np.uint32)
+    count = len(octets) - _ENTRY_SIZE + 1
+    if count <= 0:
+        return
+
+    def number(first: int) -> npt.NDArray[np.uint32]:
+        made = np.zeros(count, np.uint32)
+        for i in range(4):
+            made |= octets[first + i : first + i + count] << np.uint32(8 * i)
+        return made
+
+    sizes, packets = number(0), number(_PACKETS_AT)
+    fits = (sizes >= _ENTRY_SIZE) & (sizes - _ENTRY_SIZE == packets * np.uint32(PACKET_ROW.size))
+    for offset in (np.flatnonzero(fits) + at).tolist():
+        yield from islice(_entries(content, offset), 1)
+
+
 def last_timestamp(content: bytes, at: int) -> int:
     """Return the timestamp of the last frame of a finished index, without checking the entries."""
     last = deque(_entries(content, at, check=False), maxlen=1)
     return int(_ENTRY.unpack_from(content, last[0][0] + _ENTRY_HEAD.size)[1]) if last else 0
-
-
-def start_of(line: IndexEntry) -> int:
-    """Return the offset at which the entry of a frame starts in the index."""
-    return line.packets_at - _ENTRY_SIZE
 
 
 def end_of(line: IndexEntry) -> int:

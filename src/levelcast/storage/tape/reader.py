@@ -6,23 +6,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from levelcast.protocol.history import Tip
+from levelcast.storage.advice import repair_tape
 from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.directory import SegmentFile
+from levelcast.storage.tape.index import IndexEntry
 from levelcast.storage.tape.segment import Segment, TapeFrame, open_segments
+from levelcast.storage.tape.start_check import damage_of
 
 _KEPT_IN_MEMORY = 4
 
 
 class TapeReader:
-    """A tape for reading. `refresh` loads frames that a writer has added since.
+    """A tape for reading. `refresh` loads frames that a writer has added since."""
 
-    With `check`, `frames` raises TapeError at the first frame whose records do not match its hash. A second pass does
-    not check again what the first one has read.
-    """
-
-    def __init__(self, directory: Path | str, *, check: bool = False) -> None:
+    def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory)
-        self._check = check
-        self._checked_slot = 0
         self.segments: list[Segment] = []
         self.refresh()
 
@@ -56,12 +54,13 @@ class TapeReader:
                 break
         for segment in self.segments[first:]:
             self._make_room(segment)
+            self._begin(segment)
             for frame in segment.frames():
                 if frame.line.slot > after_slot and frame.line.next_sequence > from_sequence:
-                    if self._check and frame.line.slot > self._checked_slot:
-                        _require_valid(frame)
-                        self._checked_slot = frame.line.slot
                     yield frame
+
+    def _begin(self, segment: Segment) -> None:
+        """Prepare to yield the frames of a segment."""
 
     def chain_at(self, slot: int) -> bytes:
         """Return the chain hash after the last frame up to `slot`."""
@@ -83,8 +82,25 @@ class TapeReader:
             segment.unload()
 
 
-def _require_valid(frame: TapeFrame) -> None:
-    try:
-        frame.frame()
-    except TapeError as error:
-        raise TapeError(f"{error}; restore the tape from another receiver") from None
+class CheckedReader(TapeReader):
+    """A tape that yields only frames of valid segments; raises TapeError before the first frame of any other."""
+
+    def __init__(self, directory: Path | str) -> None:
+        super().__init__(directory)
+        self._end: IndexEntry | None = None
+
+    def frames(self, *, after_slot: int = 0, from_sequence: int = 1) -> Iterator[TapeFrame]:
+        self._end = None
+        return super().frames(after_slot=after_slot, from_sequence=from_sequence)
+
+    def _begin(self, segment: Segment) -> None:
+        where, end = SegmentFile(str(self.directory), segment.first_sequence, segment.active), self._end
+        if (damage := damage_of(where)) is not None:
+            raise self._refused(damage)
+        tip = segment.header.tip
+        if end is not None and (tip.next_sequence, tip.slot, tip.chain) != (end.next_sequence, end.slot, end.chain):
+            raise self._refused(f"{segment.index_path}: does not follow the previous segment")
+        self._end = segment.lines[-1] if segment.lines else self._end
+
+    def _refused(self, why: object) -> TapeError:
+        return TapeError(f"{why}; {repair_tape(self.directory)}, or read it as it is with --unsound")

@@ -7,10 +7,12 @@ finished frames.
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
-from levelcast.protocol.history import Frame, SourcePosition, Tip, chained, runs_of
+from levelcast.protocol.history import PACKET_ROW, Frame, SourcePosition, Tip, chained, runs_of
 from levelcast.records import BadRecords, RecordArray, RecordBatch, RecordType, group_by_type, split
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.directory import ACTIVE, DATA, INDEX, list_segments, segment_path
@@ -20,6 +22,7 @@ from levelcast.storage.tape.index import (
     Ints,
     PacketLine,
     end_of,
+    find_entry,
     read_frames,
     read_packets,
     table_of,
@@ -62,18 +65,23 @@ class TapeFrame:
     def frame(self) -> Frame:
         """Return the un-stamped frame as in the ring; raise TapeError unless its content matches its chain hash, and
         its stamps match the frame."""
-        line, packets, table = self.line, self.packets(), self.segment.table(self.line)
+        runs = runs_of(Run(source, incarnation, number, number) for source, incarnation, number, *_ in self.packets())
+        return self.check()._replace(runs=runs)
+
+    def check(self) -> Frame:
+        """Check the frame as `frame` does; return it without its runs."""
+        line, table = self.line, self.segment.table(self.line)
         content = bytearray(self.data())
-        if sum(packet.size for packet in packets) != len(content):
+        rows = list(PACKET_ROW.iter_unpack(table))
+        if sum(row[4] for row in rows) != len(content):
             raise TapeError(f"{self}: its packets do not match its bytes")
         try:
             unstamp_into(content)
         except BadRecords as error:
             raise TapeError(f"{self}: {error}") from None
-        records = sum(packet.records for packet in packets)
-        runs = runs_of(Run(source, incarnation, number, number) for source, incarnation, number, *_ in packets)
+        records = sum(row[3] for row in rows)
         place = (line.slot, line.timestamp_ns, line.first_sequence, records)
-        frame = chained(*place, runs, table, bytes(content), self.chain_before)
+        frame = chained(*place, (), table, bytes(content), self.chain_before)
         if frame.chain != line.chain or records != line.records:
             raise TapeError(f"{self}: its records do not match its chain hash")
         if frame_bytes(frame) != self.data():
@@ -125,6 +133,14 @@ class Segment:
         """End offset of the last complete entry of the index."""
         return end_of(self.lines[-1]) if self.lines else self.header.size
 
+    def check_index(self) -> None:
+        """Raise TapeError if intact entries follow a damaged one. A growing index may end with a part of an entry."""
+        end = self.index_end
+        if end < len(self._content) and (later := find_entry(self._content, end + 1)) is not None:
+            raise TapeError(
+                f"{self.index_path}: damaged at byte {end:,}: the entry at byte {later:,} and others are intact"
+            )
+
     def size_bytes(self) -> int:
         return self.index_path.stat().st_size + self.data_path.stat().st_size
 
@@ -161,16 +177,20 @@ class Segment:
         end = line.at + line.size
         if self._map is None or len(self._map) < end:
             with self.data_path.open("rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            if len(self._map) < end:
+                if os.fstat(file.fileno()).st_size:  # the kernel maps no empty file
+                    self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            if self._map is None or len(self._map) < end:
                 raise TapeError(f"{self.data_path}: truncated, its index has records up to byte {end}")
         return memoryview(self._map)[line.at : end]
 
-    def tip(self) -> Tip:
-        """Return the state of the order after this segment; read only records that change the configured set."""
+    def tip(self, frames: int | None = None) -> Tip:
+        """Return the state of the order after this segment, or after its first `frames`; read only records that change
+        the configured set."""
         tip = self.header.tip.copy()
-        for frame in self.frames():
+        for frame in islice(self.frames(), frames):
             line, packets = frame.line, frame.packets()
+            if line.slot <= tip.slot or line.first_sequence != tip.next_sequence:
+                raise TapeError(f"{frame}: does not follow the previous frame")
             if any(packet.source == CONTROL_SOURCE for packet in packets):
                 tip.append(frame.frame())
                 continue

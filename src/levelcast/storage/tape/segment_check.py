@@ -95,6 +95,19 @@ def scan(segment: SegmentFile, *, data: bool = True) -> Scan:
     except TapeError:
         found.fault("index damaged", -1, "the header of its index is damaged")
         return found
+    _examine(index, found, data=data)
+    del found.faults[MOST_FAULTS:]
+    return found
+
+
+def examine(index: Index, segment: SegmentFile) -> Scan:
+    """Check one segment by its index, which was read already; report every fault."""
+    found = Scan(segment)
+    _examine(index, found, data=True)
+    return found
+
+
+def _examine(index: Index, found: Scan, *, data: bool) -> None:
     lines = index.lines
     found.frames = len(lines)
     found.records = int(lines["records"].sum())
@@ -104,11 +117,9 @@ def scan(segment: SegmentFile, *, data: bool = True) -> Scan:
     found.chain = bytes(lines["chain"][-1]) if len(lines) else found.chain_before
     if len(lines):
         found.first_slot, found.last_slot = int(lines["slot"][0]), int(lines["slot"][-1])
-    _check_index(index, segment, found)
+    _check_index(index, found.segment, found)
     if data:
-        _check_data(index, segment, found)
-    del found.faults[MOST_FAULTS:]
-    return found
+        _check_data(index, found.segment, found)
 
 
 def _check_index(index: Index, segment: SegmentFile, found: Scan) -> None:

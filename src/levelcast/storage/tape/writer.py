@@ -1,12 +1,13 @@
 """Write the tape of one receiver: released frames in append-only segments, identical at every receiver (rule 14).
 
 - A frame's records are written to the data first, and then its entry to the index. So a crash never leaves an entry
-  without its records. `open` reads the growing segment again from its beginning, and removes everything that index and
-  chain hash do not confirm.
+  without its records. `open` checks the tape (`start_check`), cuts off a torn tail and keeps it beside the tape, and
+  refuses a tape that is damaged elsewhere without a change.
 - A segment ends with the frame in which the sequence reaches a multiple of N, however many frames one call has: all
   receivers' segments have the same boundaries. It is then a complete DBN file and gets its final name.
 - Retention removes complete segments from the oldest on, never the one that grows. The index of each begins with the
-  state of the order (`Tip`), so the rest of the tape can always be continued.
+  state of the order (`Tip`), so the rest of the tape can always be continued. It renames the data first, so that a
+  removal that was interrupted differs from a file that is missing.
 """
 
 from __future__ import annotations
@@ -16,13 +17,35 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from levelcast.protocol.effects import Checkpoint
 from levelcast.protocol.history import Frame, Tip
 from levelcast.records import dbn_metadata
-from levelcast.storage.append_file import AppendFile, Durability, TapeError, lock_directory, remove, remove_unfinished
-from levelcast.storage.tape.directory import ACTIVE, DATA, INDEX, segment_files, segment_path
-from levelcast.storage.tape.index import last_timestamp, pack_frame, pack_header, start_of, unpack_header
-from levelcast.storage.tape.segment import Segment, open_segments
+from levelcast.storage.append_file import (
+    AppendFile,
+    Durability,
+    TapeError,
+    cut_tail,
+    cut_text,
+    lock_directory,
+    remove,
+    remove_unfinished,
+    rename,
+)
+from levelcast.storage.tape.directory import (
+    ACTIVE,
+    DATA,
+    INDEX,
+    REMOVED,
+    SegmentFile,
+    list_segments,
+    missing_records,
+    segment_files,
+    segment_path,
+)
+from levelcast.storage.tape.index import last_timestamp, pack_frame, pack_header, read_start, unpack_header
+from levelcast.storage.tape.segment import Segment
 from levelcast.storage.tape.stamps import frame_bytes
+from levelcast.storage.tape.start_check import check_empty, check_finished, check_last, refused
 
 RECORDS_PER_SEGMENT = 1_000_000
 """Records per segment: 64 MB of trades."""
@@ -44,6 +67,8 @@ class TapeWriter:
         self.records_per_segment = records_per_segment
         self.durable = durable
         self.tip = Tip()
+        self.notices: list[str] = []
+        """Descriptions of the torn tails that `open` has cut off."""
         self._first_sequence = 1
         self._per_this_segment = records_per_segment
         self._data: AppendFile | None = None
@@ -64,19 +89,24 @@ class TapeWriter:
         stripe: int = 0,
         records_per_segment: int = RECORDS_PER_SEGMENT,
         durable: Durability = "process",
+        needs: Checkpoint | None = None,
     ) -> TapeWriter:
-        """Continue a tape, or begin one: `first` is the tip before the first slot (`ring.receiver.first_tip`)."""
+        """Continue a tape, or begin one: `first` is the tip before the first slot (`ring.receiver.first_tip`).
+
+        `needs` is the checkpoint of the journal, which cannot supply frames up to it. Raise TapeError, and change
+        nothing, if the tape is damaged or ends before that.
+        """
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         writer = cls(directory, stripe, records_per_segment, durable)
         writer._lock = lock_directory(directory, "tape")
         try:
+            finish_retention(directory)
             remove_unfinished(directory)
             if _remove_leftovers(directory):
-                segments = open_segments(directory)
-                writer._finished = {each.first_sequence: each.size_bytes() for each in segments if not each.active}
-                writer._go_on(segments[-1])
+                writer._go_on(_listed(directory), needs)
             else:
+                check_empty(directory, first, needs)
                 writer.tip = first.copy()
                 writer._begin()
         except BaseException:
@@ -84,40 +114,34 @@ class TapeWriter:
             raise
         return writer
 
-    def _go_on(self, segment: Segment) -> None:
-        """Continue from the end of the confirmed part of the last segment."""
-        if segment.header.stripe != self.stripe:
-            raise TapeError(f"{self.directory}: the tape is of stripe {segment.header.stripe}, not {self.stripe}")
+    def _go_on(self, segments: list[SegmentFile], needs: Checkpoint | None) -> None:
+        """Check the tape, cut off a torn tail of its last segment, and continue from there."""
+        check_finished(self.directory, segments)
+        segment = segments[-1]
+        resume = check_last(self.directory, segment, self.stripe, needs)
+        self._finished = {
+            each.first: each.index_path.stat().st_size + each.data_path.stat().st_size
+            for each in segments
+            if not each.active
+        }
+        self.tip, self._end_ns = resume.tip, resume.end_ns
         if not segment.active:
-            self.tip = segment.tip()
             self._begin()
             return
-        self._first_sequence = segment.first_sequence
-        self._after_slot = segment.header.tip.slot
-        self._per_this_segment = segment.header.records_per_segment
+        self._first_sequence = segment.first
+        self._after_slot = resume.header.tip.slot
+        self._per_this_segment = resume.header.records_per_segment
         self._data = AppendFile.open(segment.data_path)
         self._index = AppendFile.open(segment.index_path)
-        self._repair(segment)
+        metadata = dbn_metadata()
+        has_header = self._data.read(len(metadata), 0) == metadata
+        for file, end in ((self._index, resume.index_end), (self._data, resume.data_end if has_header else 0)):
+            if file.size > end and (kept := cut_tail(file, end, self.durable)) is not None:
+                self.notices.append(cut_text(file.path, end, kept))
+        if not has_header:
+            self._data.append(metadata)
         if self._is_full(self.tip):
             self._roll()
-
-    def _repair(self, segment: Segment) -> None:
-        assert self._data is not None
-        assert self._index is not None
-        self.tip, confirmed = _confirm(segment)
-        last = segment.lines[confirmed - 1] if confirmed else None
-        self._end_ns = last.timestamp_ns if last is not None else 0
-        data_end = last.at + last.size if last is not None else len(dbn_metadata())
-        index_end = segment.index_end
-        if confirmed < len(segment.lines):
-            index_end = start_of(segment.lines[confirmed])
-        if self._index.size > index_end:
-            self._index.truncate(index_end)
-        if self._data.size > data_end:
-            self._data.truncate(data_end)
-        if last is None and self._data.read(data_end, 0) != dbn_metadata():
-            self._data.truncate(0)
-            self._data.append(dbn_metadata())
 
     # -- writing ------------------------------------------------------------------------------------------
 
@@ -238,8 +262,10 @@ class TapeWriter:
             if not too_large and not too_old:
                 return span.after_slot
             total -= self._finished.pop(first_sequence)
-            remove(segment.data_path)
+            leaving = segment_path(self.directory, first_sequence, REMOVED)
+            rename(segment.data_path, leaving)
             remove(segment.index_path)
+            remove(leaving)
             del self._spans[first_sequence]
         return self._first_slot()
 
@@ -268,32 +294,35 @@ def _check_follows(frame: Frame, tip: Tip) -> None:
         )
 
 
-def _confirm(segment: Segment) -> tuple[Tip, int]:
-    """Return the tip after the leading frames that are consecutive and match their chain hashes, and their number."""
-    tip, end, confirmed = segment.header.tip.copy(), len(dbn_metadata()), 0
-    for found in segment.frames():
-        try:
-            if found.line.at != end:
-                break
-            frame = found.frame()
-            _check_follows(frame, tip)
-        except (TapeError, ValueError, OSError):
-            break
-        tip.append(frame)
-        end += found.line.size
-        confirmed += 1
-    return tip, confirmed
+def _listed(directory: Path) -> list[SegmentFile]:
+    try:
+        return list_segments(directory)
+    except TapeError as error:
+        raise refused(directory, error) from None
+
+
+def finish_retention(directory: Path) -> None:
+    """Finish the removal of segments that retention had begun."""
+    for leaving in directory.glob("*" + REMOVED):
+        index = leaving.with_name(leaving.name.removesuffix(REMOVED) + INDEX)
+        if index.exists():
+            remove(index)
+        remove(leaving)
 
 
 def _remove_leftovers(directory: Path) -> bool:
-    """Remove indexes without data, left by a new segment or by retention; return False if no segment is left."""
+    """Remove the index of a segment that was about to begin; return False if no segment is left."""
     found = segment_files(directory)
     data = {first for first, suffixes in found.items() if suffixes != {INDEX}}
     for first_sequence in found.keys() - data:
         path = segment_path(directory, first_sequence, INDEX)
-        taken_by_retention = bool(data) and first_sequence < min(data)
         just_begun = first_sequence > max(data, default=0) and (data or first_sequence == 1)
-        if not taken_by_retention and (not just_begun or Segment(directory, first_sequence, active=True).lines):
-            raise TapeError(f"{path}: the records of this segment are missing")
+        try:
+            is_empty = path.stat().st_size == read_start(path)[0].size
+        except TapeError as error:
+            raise refused(directory, error) from None
+        if not just_begun or not is_empty:
+            newest = first_sequence > max(data, default=0)
+            raise refused(directory, missing_records(directory, first_sequence, ACTIVE if newest else DATA))
         remove(path)
     return bool(data)
