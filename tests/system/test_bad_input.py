@@ -139,5 +139,5 @@ def test_a_node_that_is_started_twice(file: Path, tmp_path: Path) -> None:
         nodes.start("reform-a", tmp_path, "--init")
         nodes.wait_for(lambda said: "reform-a" in said)
         done = levelcast("node", "--network", file, "--name", "reform-a", "--data", tmp_path, "--status-port", "0")
-        assert "another process is writing this journal" in sentence_of(done)
+        assert "reform-a is already running on this machine, as process" in sentence_of(done)
         assert nodes.end("reform-a", signal.SIGTERM) == 0
