@@ -81,6 +81,11 @@ def drop(*paths: Path) -> None:
         path.unlink()
 
 
+def swap_segments(tape: Path) -> None:
+    for suffix in (".dbn", ".idx"):
+        swap(nth(tape, 1, suffix), nth(tape, 3, suffix))
+
+
 def damage_two(tape: Path) -> None:
     flip(nth(tape, 0, ".dbn"))
     cut(nth(tape, 4, ".idx"), 130)
@@ -106,6 +111,7 @@ DAMAGES: dict[str, Damage] = {
     "no last segment": lambda tape: drop(nth(tape, 0, ".active"), nth(tape, -1, ".idx")),
     "swapped data": lambda tape: swap(nth(tape, 1, ".dbn"), nth(tape, 2, ".dbn")),
     "swapped index": lambda tape: swap(nth(tape, 1, ".idx"), nth(tape, 2, ".idx")),
+    "swapped segments": swap_segments,
     "wrong name": lambda tape: nth(tape, 2, ".dbn").rename(nth(tape, 2, ".dbn").with_suffix(".dbn.active")),
     "two at once": damage_two,
     "everything": lambda tape: drop(*tape.iterdir()),

@@ -17,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelcast.protocol.effects import Checkpoint
-from levelcast.protocol.history import Frame
+from levelcast.protocol.history import Frame, Tip
 from levelcast.records import dbn_metadata, stamp
 from levelcast.storage import append_file
 from levelcast.storage.append_file import AppendFile, TapeError
 from levelcast.storage.tape import start_check
+from levelcast.storage.tape.index import pack_header
 from levelcast.storage.tape.reader import TapeReader
 from levelcast.storage.tape.stamps import frame_bytes, packet_fault
 from levelcast.storage.tape.writer import TapeWriter
@@ -612,6 +613,7 @@ def test_lost_records_are_noticed(tmp_path: Path) -> None:
         (lambda folder: next(folder.glob("*.idx")).write_bytes(b"GIF89a"), "not an index of a Levelcast tape"),
         (lambda folder: next(folder.glob("*.idx")).write_bytes(b"LVLCTAPE\x01\0"), "header is damaged or truncated"),
         (lambda folder: next(folder.glob("*.idx")).write_bytes(b"LVLCTAPE\x09\0" + bytes(99)), "version 9, but"),
+        (lambda folder: next(folder.glob("*.idx")).write_bytes(pack_header(0, 9, Tip())), "has no configured set"),
     ],
 )
 def test_what_is_no_tape_is_named(tmp_path: Path, make: Any, says: str) -> None:
