@@ -13,7 +13,7 @@ import pytest
 
 from levelcast.errors import NetError
 from levelcast.market.synthetic import MOST_RECORDS
-from levelcast.network import five_cities, parse_network
+from levelcast.network import FiveCities, five_cities, parse_network
 from levelcast.network.placement import all_places, links_to, place_of, places
 from levelcast.network.stripe_config import ring_config
 from levelcast.node.node import Node
@@ -45,7 +45,9 @@ from tests.tape_parts import make_frames
 
 NOW = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000
-NETWORK = parse_network(five_cities())
+CITIES = five_cities(FiveCities(network_id=os.getpid()))
+"""Another network in each process: they run at the same time, and a node runs only once."""
+NETWORK = parse_network(CITIES)
 CONFIG = ring_config(NETWORK)
 
 
@@ -71,7 +73,7 @@ def test_every_role_starts_on_an_empty_journal_and_again_on_its_own(
 
 
 TREE = parse_network(
-    five_cities().replace("# [stripes.main]\n# [stripes.slow]", "[stripes.main]\n[stripes.slow]")
+    CITIES.replace("# [stripes.main]\n# [stripes.slow]", "[stripes.main]\n[stripes.slow]")
     + '[[secondary]]\nname = "tokyo-2"\nsite = "tokyo"\n'
 )
 

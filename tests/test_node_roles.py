@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import socket
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 import levelcast
 from levelcast.cli.live.status import _SUMMARIES
-from levelcast.network import Network, five_cities, parse_network
+from levelcast.network import FiveCities, Network, five_cities, parse_network
 from levelcast.network.placement import places
 from levelcast.network.roles import ROLE_NAMED
 from levelcast.network.roles import ROLES as KINDS
@@ -21,7 +22,9 @@ from levelcast.node.roles import ROLES
 from levelcast.storage.disk import initialise_disk
 
 NOW = 1_700_000_000_000_000_000
-TREE = five_cities() + '[[secondary]]\nname = "tokyo-2"\nsite = "tokyo"\n'
+CITIES = five_cities(FiveCities(network_id=os.getpid()))
+"""Another network in each process: they run at the same time, and a node runs only once."""
+TREE = CITIES + '[[secondary]]\nname = "tokyo-2"\nsite = "tokyo"\n'
 NAMES = {"receiver": "tokyo-1", "secondary": "tokyo-2", "reformation": "reform-london", "floor": "XLON"}
 
 LINE = {
@@ -83,7 +86,7 @@ def test_without_secondaries_there_are_no_groups(
     name: str, absent: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("levelcast.node.node.calm_garbage_collection", lambda: None)
-    line, page = keys_of(parse_network(five_cities()), name, tmp_path)
+    line, page = keys_of(parse_network(CITIES), name, tmp_path)
     assert not absent & (line | page)
 
 

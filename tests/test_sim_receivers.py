@@ -18,7 +18,7 @@ SEEDS = range(5_300_000, 5_300_030)
 SEARCHED = range(60)
 
 BREAKS = {
-    "other-network-accepted": "agreement",
+    "other-network-accepted": "mute",
     "claims-own-have": "cover",
     "secondary-asks-the-site": "own primary",
     "orphan-keeps-primary": "liveness",
