@@ -160,7 +160,7 @@ def test_a_node_reports_what_it_cut_off(tmp_path: Path, monkeypatch: pytest.Monk
     options = NodeOptions(realtime="off", status_port=0)
     node = Node(NETWORK, "tokyo-1", tmp_path, time.time_ns(), options, reports.append)
     node.role.store.on_damage("found later")
-    node.driver.close()
+    node.close()
     torn, damaged = reports
     assert isinstance(torn, TornTailCut)
     assert sentence(torn) == (

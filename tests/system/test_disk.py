@@ -45,9 +45,12 @@ def test_a_lost_disk_is_declared_and_replaced(tmp_path: Path) -> None:
 
         replaced = levelcast("disk", "replace", "--network", file, "--name", "c-1")
         assert (replaced.returncode, replaced.stderr) == (0, "")
-        said = nodes.wait_for(lambda said: in_ring(said, *RECEIVERS))
+        said = nodes.wait_for(
+            lambda said: (
+                in_ring(said, *RECEIVERS) and all(said[name]["membership"]["version"] == 1 for name in RECEIVERS)
+            )
+        )
         for name in RECEIVERS:
-            assert said[name]["membership"]["version"] == 1
             assert {"id": 103, "life": 2} in said[name]["membership"]["members"]
         caught_up = said["a-1"]["tape_records"]
         nodes.wait_for(lambda said: all(said[name]["tape_records"] > caught_up for name in RECEIVERS))
