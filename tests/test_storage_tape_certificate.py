@@ -301,6 +301,43 @@ def test_the_figure_is_named(three: list[Path], path: tuple[str | int, ...], val
         check_all(read_certificate(json.dumps(forged), "file"), three)
 
 
+@pytest.mark.parametrize(
+    ("edits", "says"),
+    [
+        ({("spread", "receivers"): 4}, "the spread of 4 receivers, but lists 3"),
+        ({("receivers",): [], ("spread", "receivers"): 0}, "lists 0"),
+        ({("first", "sequence"): 2, ("records",): -1}, "not the latest beginning of its receivers"),
+        ({("receivers", 1, "last_sequence"): 7}, "not the earliest end of its receivers"),
+        ({("marks",): [{"slot": 1, "sequence": 1, "chain": "00"}]}, "its last mark is not its last frame"),
+    ],
+)
+def test_a_certificate_that_contradicts_itself_needs_no_tape(
+    three: list[Path], edits: dict[tuple[str | int, ...], Any], says: str
+) -> None:
+    forged = certify(three)
+    for path, value in edits.items():
+        other = forged["statement"]["records"] + value if path == ("records",) else value
+        forged = edited(forged, path, other, sealed=True)
+    with pytest.raises(NotCertified, match=f"contradicts itself: .*{says}"):
+        read_certificate(json.dumps(forged), "file")
+
+
+def test_the_range_of_one_receiver_is_checked_against_its_own_tape(tmp_path: Path) -> None:
+    longer, shorter = receiver(tmp_path / "a"), receiver(tmp_path / "b", FRAMES[:50])
+    for path in sorted((shorter / "tape").iterdir())[:4]:
+        path.unlink()
+    certificate = certify([longer, shorter])
+    assert check_all(certificate, [longer, shorter])[1] == []
+    last = certificate["statement"]["receivers"][0]["last_sequence"]
+    for name, value, says in (
+        ("first_sequence", 2, "states sequence 2 as beginning of .*; no segment begins there"),
+        ("last_sequence", last - 1, "as end of .*; no frame ends there"),
+    ):
+        forged = edited(certificate, ("receivers", 0, name), value, sealed=True)
+        with pytest.raises(NotCertified, match=says):
+            check_all(read_certificate(json.dumps(forged), "file"), [longer, shorter])
+
+
 def test_an_older_certificate_is_read_and_said_to_have_no_hash(three: list[Path], tmp_path: Path) -> None:
     old = certify(three) | {"version": 1}
     del old["hash"]

@@ -84,6 +84,15 @@ def test_any_changed_byte_of_a_tape_is_found(tmp_path: Path) -> None:
     assert verify(tmp_path).fault is None
 
 
+def test_an_entry_of_a_growing_index_that_intact_ones_follow_is_found(tmp_path: Path) -> None:
+    record(tmp_path, FRAMES, n=1000)
+    path = next(tmp_path.glob("*.idx"))
+    content = bytearray(path.read_bytes())
+    content[TapeReader(tmp_path).segments[0].lines[4].packets_at - 30] ^= 1
+    path.write_bytes(content)
+    assert "others are intact" in (verify(tmp_path).fault or "")
+
+
 def test_a_missing_segment_is_a_gap(tmp_path: Path) -> None:
     record(tmp_path, FRAMES)
     segment = TapeReader(tmp_path).segments[1]

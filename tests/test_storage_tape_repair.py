@@ -102,6 +102,8 @@ DAMAGES: dict[str, Damage] = {
     "empty data": lambda tape: cut(nth(tape, 1, ".dbn"), 0),
     "empty index": lambda tape: cut(nth(tape, -1, ".idx"), 0),
     "index without entries": lambda tape: cut(nth(tape, -1, ".idx"), TapeReader(tape).segments[-1].header.size),
+    "torn data": lambda tape: nth(tape, 0, ".active").open("ab").write(b"half a frame"),
+    "torn index": lambda tape: nth(tape, -1, ".idx").open("ab").write(b"half an entry"),
     "more data": lambda tape: nth(tape, 1, ".dbn").open("ab").write(bytes(64)),
     "no data": lambda tape: nth(tape, 2, ".dbn").unlink(),
     "no index": lambda tape: nth(tape, 2, ".idx").unlink(),
@@ -190,6 +192,33 @@ def test_another_tape_is_refused(what: str, tmp_path: Path) -> None:
     refused(mine, foreign, "different tapes")
     forged = node(tmp_path / "c", rechained(FRAMES, 0, other_price))
     refused(mine, forged, "different tapes")
+
+
+def test_another_tape_is_refused_by_the_frames_of_the_damaged_segment_alone(tmp_path: Path) -> None:
+    mine = node(tmp_path / "a", n=1000)
+    flip(nth(mine / "tape", 0, ".active"), 700)
+    foreign = node(tmp_path / "b", rechained(FRAMES, 3, other_price), n=1000)
+    refused(mine, foreign, f"contradicts .* at slot {FRAMES[3].slot}: they are different tapes")
+
+
+def test_another_tape_is_refused_by_the_chain_before_it_alone(tmp_path: Path) -> None:
+    mine, foreign = node(tmp_path / "a"), node(tmp_path / "b", rechained(FRAMES, 0, other_price))
+    for path in sorted((foreign / "tape").iterdir())[:4]:
+        path.unlink()
+    index = nth(mine / "tape", 2, ".idx")
+    index.write_bytes(bytes(index.stat().st_size))
+    for path in sorted((mine / "tape").iterdir())[6:]:
+        path.unlink()
+    shutil.rmtree(mine / "releases")
+    refused(mine, foreign, f"{foreign}/tape/{index.name}: does not continue the tape after sequence")
+
+
+def test_the_size_of_the_records_shows_where_a_copy_ended(tmp_path: Path) -> None:
+    copy, longer = record(tmp_path / "copy", FRAMES[:20], 1000), node(tmp_path / "b", n=1000)
+    want = content_of(copy)
+    cut(nth(copy, 0, ".idx"), TapeReader(copy).segments[0].header.size + 200)
+    repair(copy, longer)
+    assert content_of(copy).items() >= want.items()
 
 
 def test_without_an_intact_frame_the_journal_decides(tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ from levelcast.records import dbn_metadata, stamp
 from levelcast.storage import append_file
 from levelcast.storage.append_file import AppendFile, TapeError
 from levelcast.storage.tape import start_check
+from levelcast.storage.tape.directory import SegmentFile
 from levelcast.storage.tape.index import pack_header
-from levelcast.storage.tape.reader import TapeReader
+from levelcast.storage.tape.reader import CheckedReader, TapeReader
 from levelcast.storage.tape.stamps import frame_bytes, packet_fault
 from levelcast.storage.tape.writer import TapeWriter
 from levelcast.wire.messages import Packet
@@ -124,6 +125,30 @@ def test_the_tip_reads_no_records_but_those_that_change_the_set(whole: Path, tmp
     size = active.stat().st_size
     active.write_bytes(bytes(size))
     assert TapeReader(folder).tip() == tip_after(FRAMES)
+
+
+def test_an_index_without_one_of_its_entries_is_an_error(tmp_path: Path) -> None:
+    record(tmp_path, FRAMES[:9], n=1000)
+    (segment,) = TapeReader(tmp_path).segments
+    first, second, third = (line.packets_at - 88 for line in segment.lines[1:4])
+    content = segment.index_path.read_bytes()
+    for without in (content[:first] + content[second:], content[:second] + content[first:second] + content[third:]):
+        segment.index_path.write_bytes(without)
+        with pytest.raises(TapeError, match="does not follow the previous frame"):
+            TapeReader(tmp_path).tip()
+
+
+def test_a_second_pass_does_not_check_again(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[int] = []
+
+    def check(segment: SegmentFile) -> None:
+        checked.append(segment.first)
+
+    monkeypatch.setattr("levelcast.storage.tape.reader.damage_of", check)
+    reader = CheckedReader(whole)
+    for _ in range(2):
+        assert [found.frame() for found in reader.frames()] == FRAMES
+    assert checked == [segment.first_sequence for segment in reader.segments]
 
 
 # -- the same at every receiver ---------------------------------------------------------------------------

@@ -83,11 +83,15 @@ class TapeReader:
 
 
 class CheckedReader(TapeReader):
-    """A tape that yields only frames of valid segments; raises TapeError before the first frame of any other."""
+    """A tape that yields only frames of valid segments; raises TapeError before the first frame of any other.
+
+    A second pass does not check again what the first one has read.
+    """
 
     def __init__(self, directory: Path | str) -> None:
         super().__init__(directory)
         self._end: IndexEntry | None = None
+        self._checked: set[int] = set()
 
     def frames(self, *, after_slot: int = 0, from_sequence: int = 1) -> Iterator[TapeFrame]:
         self._end = None
@@ -95,8 +99,9 @@ class CheckedReader(TapeReader):
 
     def _begin(self, segment: Segment) -> None:
         where, end = SegmentFile(str(self.directory), segment.first_sequence, segment.active), self._end
-        if (damage := damage_of(where)) is not None:
+        if segment.first_sequence not in self._checked and (damage := damage_of(where)) is not None:
             raise self._refused(damage)
+        self._checked.add(segment.first_sequence)
         tip = segment.header.tip
         if end is not None and (tip.next_sequence, tip.slot, tip.chain) != (end.next_sequence, end.slot, end.chain):
             raise self._refused(f"{segment.index_path}: does not follow the previous segment")

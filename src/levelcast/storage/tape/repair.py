@@ -201,8 +201,6 @@ class _Planner:
         self._check_checkpoint(index)
         end, n = _end_of(index), theirs.header.records_per_segment
         is_full = (end.next_sequence - 1) // n > (first - 1) // n
-        if not is_full and not self._is_last(first):
-            raise TapeError(self._too_short(end))
         self._plan.files[segment_path(self._tape, first, INDEX)] = index.content
         self._plan.files[segment_path(self._tape, first, DATA if is_full else ACTIVE)] = data
         return end, is_full
