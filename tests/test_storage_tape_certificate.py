@@ -330,7 +330,7 @@ def test_the_range_of_one_receiver_is_checked_against_its_own_tape(tmp_path: Pat
     assert check_all(certificate, [longer, shorter])[1] == []
     last = certificate["statement"]["receivers"][0]["last_sequence"]
     for name, value, says in (
-        ("first_sequence", 2, "states sequence 2 as beginning of .*; no segment begins there"),
+        ("first_sequence", 2, "began at sequence 2, where no segment begins"),
         ("last_sequence", last - 1, "as end of .*; no frame ends there"),
     ):
         forged = edited(certificate, ("receivers", 0, name), value, sealed=True)
