@@ -20,12 +20,12 @@ JAVA_MAJOR  := $(shell $(JAVA) -version 2>&1 | sed -n 's/.* version "\([0-9]*\).
 HAS_SPARK   := $(shell [ "$(JAVA_MAJOR)" -ge 17 ] 2>/dev/null && echo yes)
 OPTIMISED   := $(foreach part,ring protocol wire storage timing sim,$(wildcard tests/test_$(part)_*.py)) tests/test_conftest.py
 # tests/conftest.py schedules: tests that share a Spark session stay in one process.
-PYTEST      := -m pytest -q -n $(JOBS) -m 'not campaign'
+PYTEST      := -m pytest -q -n $(JOBS) -m 'not campaign and not documentation'
 INPUTS      := pyproject.toml constraints.txt $(wildcard src/levelcast/native/_*.[ch])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-optimised test-spark campaign bench docs lint format types fuzz clean
+.PHONY: help setup run test test-docs test-optimised test-spark campaign bench docs lint format types fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -35,7 +35,7 @@ setup: $(READY) ## create the virtual environment and install the pinned depende
 run: $(READY) ## run the demo: five cities on this machine, as processes over multicast
 	$(BIN)/levelcast demo
 
-test: $(if $(HAS_SPARK),$(SPARK_READY),$(READY)) $(DOCS_READY) ## run all tests (PYTEST_ARGS='-k timing' selects, JOBS=4 uses more processes)
+test: $(if $(HAS_SPARK),$(SPARK_READY),$(READY)) ## run all tests but those of the documentation (PYTEST_ARGS='-k timing' selects, JOBS=4 uses more processes)
 	$(BIN)/python $(PYTEST) $(if $(HAS_SPARK),,$(addprefix --ignore=,$(SPARK_TESTS))) $(PYTEST_ARGS)
 	$(if $(PYTEST_ARGS),,@$(MAKE) --no-print-directory test-optimised)
 	$(if $(HAS_SPARK),,@echo "Left out: the pipeline on Spark ($(words $(SPARK_TESTS)) files). Install Java 17 or newer, as in apt-get install openjdk-17-jre-headless, and run make test again.")
@@ -43,6 +43,9 @@ test: $(if $(HAS_SPARK),$(SPARK_READY),$(READY)) $(DOCS_READY) ## run all tests 
 # The variable, not the option -O: the processes of pytest-xdist inherit it. The random searches have run without it.
 test-optimised: $(READY) ## run the tests of the protocols and the simulator under python -O
 	PYTHONOPTIMIZE=1 $(BIN)/python $(PYTEST) -k 'not random_search' -W 'ignore:assertions not in test modules' $(OPTIMISED)
+
+test-docs: $(SPARK_READY) $(DOCS_READY) ## run every command of the documentation, and open its site (needs Java 17)
+	$(BIN)/python -m pytest -q -n $(JOBS) -m 'documentation and not campaign' $(PYTEST_ARGS)
 
 test-spark: $(SPARK_READY) ## run only the tests of the pipeline on Spark, which need Java 17
 	$(BIN)/python $(PYTEST) $(SPARK_TESTS) $(PYTEST_ARGS)

@@ -9,6 +9,7 @@ import pytest
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import (
     GROUP,
+    SERVERS,
     Checkpoint,
     Effect,
     Forget,
@@ -660,6 +661,74 @@ def test_a_promise_without_its_ring_is_reported() -> None:
     assert sent(seat.step(at=stuck_ns - 1), Fault) == []
     (fault,) = sent(seat.step(at=stuck_ns), Fault)
     assert (fault.reason, fault.generation, fault.promised) == (FaultReason.STUCK, 0, 5)
+
+
+# -- planned stops ----------------------------------------------------------------------------------------
+
+
+WITHOUT = make_ring(6, (2, 3), start_slot=9, configured=membership(1, 2, 3))
+
+
+def leaving() -> Seat:
+    seat = active()
+    seat.receiver.leave()
+    return seat
+
+
+def test_a_member_that_leaves_says_so_to_the_servers_until_it_is_in_no_ring() -> None:
+    seat = leaving()
+    assert not seat.receiver.has_left
+    said = Send(SERVERS, Fault(1, 1, 5, 5, FaultReason.LEAVING, 1, 1))
+    effects = seat.step(at=START)
+    assert said in effects
+    assert reports(effects, "leaves")
+    assert reports(effects, "fault") == []
+    assert sent(effects, Token), "its slots are not missed"
+    assert said not in seat.step(at=START + PIPELINED.request_ns - 1)
+    assert seat.receiver.wake_ns is not None
+    assert seat.receiver.wake_ns <= START + PIPELINED.request_ns
+    (again,) = sent(seat.step(at=START + PIPELINED.request_ns), Fault)
+    assert again.reason == FaultReason.LEAVING
+    effects = seat.step(WITHOUT, at=START + 2 * TAU_R)
+    assert seat.receiver.has_left
+    assert sent(effects, Fault) == []
+    assert sent(seat.step(at=START + PIPELINED.ask_ns), Fault) == [], "it does not ask to join"
+
+
+def test_a_token_of_the_ring_without_it_is_enough() -> None:
+    seat = leaving()
+    seat.step(make_token(WITHOUT, 9), at=START)
+    assert seat.receiver.has_left
+
+
+def test_a_member_that_leaves_makes_no_promise() -> None:
+    seat = leaving()
+    effects = seat.step(Invite(6, SERVER), at=START)
+    assert (sent(effects, Join), seat.receiver.promised) == ([], 5)
+
+
+def test_one_without_a_ring_or_a_clock_leaves_at_once() -> None:
+    seat = new()
+    assert not seat.receiver.has_left
+    seat.receiver.leave()
+    assert seat.receiver.has_left
+    seat = leaving()
+    seat.step(at=START, trusted=False)
+    assert seat.receiver.has_left
+
+
+def test_after_a_start_it_listens_before_it_reports_its_missed_slot() -> None:
+    seat = active()
+    began = START + PIPELINED.recovery_ns + 100 * MS
+    seat.restart(began)
+    assert sent(seat.step(at=began + TAU_R - 1), Fault) == []
+    assert seat.receiver.wake_ns == began + TAU_R
+    (fault,) = sent(seat.step(at=began + TAU_R), Fault)
+    assert (fault.reason, fault.suspect) == (FaultReason.TOKEN_MISSING, 1)
+    seat.restart(began)
+    (fault,) = sent(seat.step(make_token(WITHOUT, 9), at=began + MS), Fault)
+    assert fault.reason == FaultReason.OUTSIDE
+    assert sent(seat.step(at=began + TAU_R), Fault) == []
 
 
 # -- restart ----------------------------------------------------------------------------------------------

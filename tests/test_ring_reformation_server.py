@@ -32,6 +32,8 @@ TAU_R = PIPELINED.request_ns
 T_JOIN = PIPELINED.join_ns
 LEAD = PIPELINED.lead_ns
 BACKOFF = PIPELINED.backoff_ns
+LATER = START + T_JOIN + (PIPELINED.attempts + 1) * TAU_R
+"""The ring that was formed at START has been announced."""
 
 
 class Office:
@@ -63,6 +65,11 @@ class Office:
             self.step(at=self.server.wake_ns)
         assert self.phase == "INVITING"
         return self.server.counter
+
+    def quiet(self, since: int = START) -> None:
+        """Let it announce its ring as often as it does."""
+        for attempt in range(1, PIPELINED.attempts + 1):
+            self.step(at=since + T_JOIN + attempt * TAU_R)
 
     def form(self, *joins: Join, at: int = START) -> Ring:
         """Take these JOINs (their generation is filled in) and return the ring that comes of them."""
@@ -449,3 +456,115 @@ def test_a_joiner_with_an_outdated_set_does_not_end_the_waiting() -> None:
     assert office.phase == "INVITING"
     office.step(join(4, have=0, current=membership(1, 2, 3))._replace(generation=generation), at=START)
     assert office.phase == "ANNOUNCING"
+
+
+# -- planned stops ----------------------------------------------------------------------------------------
+
+
+def leaving(member: int, *, generation: int) -> Fault:
+    return Fault(member, 1, generation, generation, FaultReason.LEAVING, 7, member)
+
+
+def test_a_member_that_leaves_is_not_awaited_and_not_in_the_ring() -> None:
+    office = Office()
+    ring = office.form(join(1), join(2), join(3))
+    office.quiet()
+    effects = office.step(leaving(3, generation=ring.generation), at=LATER)
+    assert reports(effects, "leave-heard")
+    assert reports(effects, "fault-heard") == []
+    generation = office.server.counter
+    office.step(join(1)._replace(generation=generation), at=LATER)
+    effects = office.step(join(2)._replace(generation=generation), at=LATER)
+    assert [life.member for life in sent(effects, Ring)[0].members] == [1, 2]
+
+
+def test_one_that_joined_and_then_leaves_is_not_in_the_ring_either() -> None:
+    office = Office()
+    generation = office.invite()
+    office.step(*[join(member)._replace(generation=generation) for member in (3, 1)], at=START)
+    office.step(leaving(3, generation=0), at=START)
+    effects = office.step(join(2)._replace(generation=generation), at=START)
+    assert [life.member for life in sent(effects, Ring)[0].members] == [1, 2]
+
+
+def test_an_announcement_while_all_others_have_joined_forms_the_ring() -> None:
+    office = Office()
+    generation = office.invite()
+    office.step(*[join(member)._replace(generation=generation) for member in (1, 2)], at=START)
+    effects = office.step(leaving(3, generation=0), at=START)
+    assert [life.member for life in sent(effects, Ring)[0].members] == [1, 2]
+
+
+def test_no_ring_is_formed_for_a_leave_that_would_end_it() -> None:
+    office = Office()
+    ring = office.form(join(1), join(2))
+    office.quiet()
+    office.step(leaving(2, generation=ring.generation), at=LATER)
+    assert office.phase == "IDLE"
+
+
+def test_the_ring_needs_the_same_majority_without_the_members_that_leave() -> None:
+    office = Office()
+    generation = office.invite()
+    office.step(leaving(2, generation=0), leaving(3, generation=0), at=START)
+    effects = office.step(join(1)._replace(generation=generation), at=START)
+    assert sent(effects + office.step(at=START + T_JOIN), Ring) == []
+
+
+def test_a_repeated_announcement_is_answered_with_the_ring_and_changes_nothing() -> None:
+    office = Office()
+    ring = office.form(join(1), join(2))
+    office.quiet()
+    effects = office.step(leaving(3, generation=0), at=LATER)
+    assert effects == [Send(3, ring)]
+    assert office.phase == "IDLE"
+
+
+def test_one_that_asks_to_join_again_no_longer_leaves() -> None:
+    office = Office()
+    generation = office.invite()
+    office.step(leaving(3, generation=0), fault(3, FaultReason.OUTSIDE), at=START)
+    effects = office.step(*[join(member)._replace(generation=generation) for member in (1, 2)], at=START)
+    assert sent(effects, Ring) == []
+    effects = office.step(join(3)._replace(generation=generation), at=START)
+    assert [life.member for life in sent(effects, Ring)[0].members] == [1, 2, 3]
+
+
+def test_an_announcement_ends_with_the_ring_that_it_named() -> None:
+    for other in (False, True):
+        office = Office()
+        ring = office.form(join(1), join(2), join(3))
+        office.quiet()
+        office.step(leaving(3, generation=ring.generation), at=LATER)
+        generation = office.server.counter
+        if other:
+            office.step(make_ring(generation + (1 << 32), (1, 2), configured=membership(1, 2, 3)), at=LATER)
+        else:
+            office.step(*[join(member)._replace(generation=generation) for member in (1, 2)], at=LATER)
+        office.quiet(LATER)
+        newest = office.server.ring
+        assert newest is not None
+        back = office.invite(2 * LATER - START, fault(3, FaultReason.OUTSIDE, generation=1, promised=1))
+        effects = office.step(*[join(member)._replace(generation=back) for member in (1, 2)], at=2 * LATER - START)
+        assert sent(effects, Ring) == [], "it is awaited again"
+
+
+def test_a_planned_stop_does_not_delay_the_return() -> None:
+    office = Office()
+    ring = office.form(join(1), join(2), join(3))
+    office.quiet()
+    office.step(leaving(3, generation=ring.generation), at=LATER)
+    generation = office.server.counter
+    office.step(*[join(member)._replace(generation=generation) for member in (1, 2)], at=LATER)
+    office.quiet(LATER)
+    office.step(fault(3, FaultReason.OUTSIDE, generation=1, promised=1), at=2 * LATER - START)
+    assert office.phase == "INVITING"
+
+
+def test_a_join_request_during_an_announcement_is_taken_up_after_it() -> None:
+    office = Office()
+    office.form(join(1), join(2))
+    office.step(fault(3, FaultReason.OUTSIDE), at=START + T_JOIN + MS)
+    assert office.phase == "ANNOUNCING"
+    office.quiet()
+    assert office.phase in ("WAITING", "INVITING")

@@ -27,7 +27,7 @@ from levelcast.sim.run import replay_command, run_seed
 from levelcast.timing.secondary import patience_ns, silent_after_ns
 from levelcast.wire.messages import Data, Group, GroupInvite, GroupRequest, GroupToken, Repair, Request, Ring, Token
 from tests.group_stage import EVERYBODY, GroupStage, LayerStage
-from tests.ring_parts import MS, PIPELINED, START, kept, make_config, make_data, make_ring, make_token, sent
+from tests.ring_parts import MS, PIPELINED, START, kept, make_config, make_data, make_ring, make_token, reports, sent
 from tests.ring_stage import RING_TRAFFIC, A, B, C, P, Q, S, U, X, Y
 
 Play = Callable[[GroupStage], None]
@@ -390,6 +390,33 @@ def test_a_secondary_that_is_left_out_of_the_group_of_its_primary_asks_again() -
     assert secondary.standing == "ALONE"
 
 
+def test_a_secondary_that_leaves_names_itself_until_its_group_is_without_it() -> None:
+    secondary = secondary_in_group()
+    assert not secondary.has_left
+    secondary.leave()
+    tau_r = secondary.timing.request_ns
+    said = GroupRequest(P, 0, 5, A, P)
+    effects = secondary.step((GroupInvite(9, 101),), START + MS)
+    assert sent(effects, GroupRequest) == [said], "it does not reply to the invitation"
+    assert reports(effects, "leaves")
+    assert sent(secondary.step((), START + MS + tau_r - 1), GroupRequest) == []
+    assert secondary.wake_ns is not None
+    assert secondary.wake_ns <= START + MS + tau_r
+    assert sent(secondary.step((), START + MS + tau_r), GroupRequest) == [said]
+    assert not secondary.has_left
+    effects = secondary.step((Group(6, 102, A, (Q,)),), START + MS + 2 * tau_r)
+    assert secondary.has_left
+    assert sent(effects, GroupRequest) == []
+    assert sent(secondary.step((), START + MS + 4 * tau_r), GroupRequest) == [], "it does not ask for a group"
+
+
+def test_a_secondary_without_a_clock_leaves_at_once() -> None:
+    secondary = secondary_in_group()
+    secondary.leave()
+    secondary.step((), START + MS, clock_trusted=False)
+    assert secondary.has_left
+
+
 def test_an_older_group_is_ignored() -> None:
     secondary = secondary_in_group()
     secondary.step((Group(4, 102, B, (P, U)),), START + MS)
@@ -535,6 +562,43 @@ def test_a_secondary_that_missed_its_group_is_told_and_nothing_is_formed() -> No
     keeper.step(group)
     assert keeper.step(GroupRequest(P, 0, 0, 0, 0)) == [Send(P, Repair(101, (group,)))]
     assert keeper.keeper.phase == "IDLE"
+
+
+def test_nobody_waits_for_a_secondary_that_leaves() -> None:
+    keeper = Keeper({P: A, Q: A})
+    keeper.step(Group(7 << 32, 102, A, (P, Q)))
+    invited = keeper.invited(keeper.step(GroupRequest(Q, 0, 7 << 32, A, Q)))
+    assert set(invited) == {P}
+    sends = keeper.step(GroupRequest(P, invited[P], 7 << 32, A, 0))
+    assert keeper.groups(sends) == {A: (P,)}
+    assert Q not in {send.to for send in sends}
+    (answer,) = keeper.step(GroupRequest(Q, 0, 7 << 32, A, Q))
+    assert (answer.to, isinstance(answer.message, Group)) == (Q, True)
+    assert keeper.keeper.phase == "IDLE"
+
+
+def test_one_that_joined_and_then_leaves_gets_no_place() -> None:
+    keeper = Keeper({P: A, Q: A})
+    number = keeper.invited(keeper.step(GroupRequest(P, 0, 0, 0, 0)))[P]
+    keeper.step(GroupRequest(Q, number, 0, 0, 0))
+    keeper.step(GroupRequest(Q, 0, 0, 0, Q))
+    assert keeper.groups(keeper.step(GroupRequest(P, number, 0, 0, 0))) == {A: (P,)}
+
+
+def test_a_secondary_that_asks_again_no_longer_leaves() -> None:
+    keeper = Keeper({P: A, Q: A}, server=102)
+    keeper.step(Group(7 << 32, 101, A, (P, Q)))
+    keeper.step(GroupRequest(Q, 0, 7 << 32, A, Q))
+    keeper.step(GroupRequest(Q, 0, 7 << 32, A, 0), ms=1)
+    assert set(keeper.invited(keeper.step(ms=1000))) == {P, Q}
+
+
+def test_the_second_server_leaves_a_planned_stop_to_the_first() -> None:
+    keeper = Keeper({P: A, Q: A}, server=102)
+    keeper.step(Group(7 << 32, 101, A, (P, Q)))
+    keeper.step(GroupRequest(Q, 0, 7 << 32, A, Q))
+    keeper.step(Group(8 << 32, 101, A, (P,)), ms=50)
+    assert keeper.step(ms=1000) == []
 
 
 def test_the_second_server_leaves_it_to_the_first() -> None:

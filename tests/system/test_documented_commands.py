@@ -12,6 +12,8 @@ import pytest
 
 from tests.documented_parts import Runner, keep_demo, need_namespaces, pages, prepare, steps_of_page
 
+pytestmark = pytest.mark.documentation
+
 
 @pytest.mark.parametrize("page", pages(on_spark=False))
 def test_the_commands_of_a_page_run(page: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

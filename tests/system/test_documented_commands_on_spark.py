@@ -12,6 +12,8 @@ from tests.spark_parts import spark
 
 __all__ = ["spark"]
 
+pytestmark = pytest.mark.documentation
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages(on_spark=True))

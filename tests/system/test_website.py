@@ -21,6 +21,8 @@ from website.build import BuildError, build, run_sphinx
 
 PAGES = ("index.html", "architecture.html", "api.html")
 
+pytestmark = pytest.mark.documentation
+
 
 @pytest.fixture(scope="module")
 def sphinx(require_module: Callable[[str], ModuleType]) -> None:

@@ -37,6 +37,7 @@ from levelcast.node.roles.base import NodeSetup
 from levelcast.node.status import StatusService
 from levelcast.overlay.probe import Prober
 from levelcast.protocol.events import ClockBack, ClockWrong, Event, Rejected, TapeDamaged, TornTailCut, Witnessed
+from levelcast.protocol.machine import LEAVE_LIMIT_NS
 from levelcast.runtime.driver import Driver, Service, quiet_before_release
 from levelcast.runtime.impairment import Impairment
 from levelcast.runtime.namesake import claim_name, require_no_namesake
@@ -85,6 +86,8 @@ class Node:
         self._clock_trusted = True
         self._page: StatusService | None = None
         self._stopping = False
+        self._leaving = False
+        self._leave_by_ns: int | None = None
         self._status_ns = now
         with ExitStack() as opened:
             self._claim = claim_name(place.part, place.id, config.domain, group.address, group.port)
@@ -172,8 +175,18 @@ class Node:
             )
         return granted
 
+    def leave(self, *_: int | FrameType | None) -> None:
+        """Announce a planned stop, and stop when it is known, at the latest after `LEAVE_LIMIT_NS`: handles SIGTERM.
+
+        A second SIGTERM stops the node after this turn.
+        """
+        if self._leave_by_ns is not None:
+            self._stopping = True
+        else:
+            self._leave_by_ns = time.time_ns() + LEAVE_LIMIT_NS
+
     def stop(self, *_: int | FrameType | None) -> None:
-        """Stop after this turn: the handler of SIGTERM and SIGINT."""
+        """Stop after this turn, without an announcement: the handler of SIGINT."""
         self._stopping = True
 
     def end_sessions(self, *_: int | FrameType | None) -> None:
@@ -182,8 +195,8 @@ class Node:
 
     def run(self, on_status: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Run until `stop` is called or the time is over; return the last status."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self.stop)
+        signal.signal(signal.SIGTERM, self.leave)
+        signal.signal(signal.SIGINT, self.stop)
         signal.signal(signal.SIGUSR1, self.end_sessions)
 
         def on_turn(now: int) -> None:
@@ -191,7 +204,7 @@ class Node:
             if now >= self._status_ns:
                 self._status_ns = now + STATUS_EVERY_NS
                 on_status(self.status())
-            self._stopping |= self._is_over(now)
+            self._stopping |= self._is_over(now) or self._is_gone(now)
 
         try:
             self.driver.run(lambda: self._stopping, on_turn)
@@ -212,6 +225,15 @@ class Node:
 
     def _is_over(self, now: int) -> bool:
         return self._until_ns is not None and now >= self._until_ns and self.role.is_done()
+
+    def _is_gone(self, now: int) -> bool:
+        """Begin the planned stop that a signal has asked for; return whether it has ended."""
+        if self._leave_by_ns is None:
+            return False
+        if not self._leaving:
+            self._leaving = True
+            self.role.leave(now)
+        return self.role.has_left() or now >= self._leave_by_ns
 
     def status(self) -> dict[str, Any]:
         """Return the status line, which `levelcast up` reads and the status page extends."""

@@ -151,6 +151,13 @@ class FaultReported(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class LeaveAnnounced(Event):
+    """A receiver announces that it stops as planned."""
+
+    KIND = "leaves"
+
+
+@dataclass(frozen=True, slots=True)
 class RmpFault(Event):
     """RMP: a message was sent k_r times without effect."""
 
@@ -187,6 +194,14 @@ class FaultReceived(Event):
     reason: int
     reporter: int
     suspect: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveReceived(Event):
+    """A server starts a reformation because `member` stops as planned."""
+
+    KIND = "leave-heard"
+    member: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,9 +293,8 @@ NODE_EVENTS: dict[str, type[Event]] = {
     kind.KIND: kind
     for kind in (
         Conflict, Rejected, Diverged, RingRefused, Witnessed, CaughtUp, Voided, PromiseMade, RingEntered, FaultReported,
-        GroupEntered, Suspected, FaultReceived, RingInvited, InvitationEnded, RingFormed, GroupFormed, Superseded,
-        ClockWrong, ClockBack, RetentionFailed, TornTailCut,
-        TapeDamaged,
+        LeaveAnnounced, GroupEntered, Suspected, FaultReceived, LeaveReceived, RingInvited, InvitationEnded, RingFormed,
+        GroupFormed, Superseded, ClockWrong, ClockBack, RetentionFailed, TornTailCut, TapeDamaged,
     )
 }  # fmt: skip
 """The events that a node may report, by kind."""

@@ -7,7 +7,8 @@ driver
 2. carries out the effects of a step in order (`levelcast.protocol.effects`);
 3. steps again at `wake_ns` at the latest;
 4. may prepare the frame `upcoming`, and may stop reading its sockets just before a step that only releases
-   (`release_is_next`).
+   (`release_is_next`);
+5. calls `leave` before a planned stop, and continues until `has_left`, or for `LEAVE_LIMIT_NS`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from levelcast.protocol.effects import Effect
 from levelcast.protocol.history import Frame, History
 from levelcast.wire.messages import Message
 
+LEAVE_LIMIT_NS = 5_000_000_000
+"""A node that gets no answer to its announcement stops after this time all the same."""
 EVERY_KIND: frozenset[type] = frozenset(get_args(Message))
 
 
@@ -41,6 +44,15 @@ class Machine(Protocol):
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
         """Handle `batch` at local time `now`; return the effects in order, and set `wake_ns`."""
+
+    def leave(self) -> None:
+        """Announce a planned stop from the next step on, if other nodes would miss this one."""
+        return
+
+    @property
+    def has_left(self) -> bool:
+        """Whether no other node expects messages of this one any more, after `leave`."""
+        return True
 
 
 class Releases(Machine, Protocol):

@@ -9,6 +9,7 @@
 | MEMBERSHIP                     | the members of the ring are not the configured set | `ask`          |
 | MEMBERSHIP, for another        | a configured life outside the ring reports a fault | τ_r            |
 | REFUSED                        | a RING has an impossible start time                | τ_r            |
+| LEAVING                        | this member stops as planned, and is in the ring   | τ_r            |
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class FaultReports:
         """No ring is known, or one without this member."""
         self.ask_ns = now
         self.stuck_ns = now + self._stuck_after_ns
-        self._fault_ns = 0
+        self.report_ns = 0
+        """Earliest time of the next report."""
 
     @property
     def _stuck_after_ns(self) -> int:
@@ -45,9 +47,9 @@ class FaultReports:
 
     def may_report(self, now: int) -> bool:
         """Return whether a fault may be reported now; if so, block the next one for a request interval."""
-        if now < self._fault_ns:
+        if now < self.report_ns:
             return False
-        self._fault_ns = now + self._timing.request_ns
+        self.report_ns = now + self._timing.request_ns
         return True
 
     def is_stuck(self, now: int) -> bool:

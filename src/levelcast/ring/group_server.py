@@ -17,6 +17,9 @@ failed primary get another one, and a failed member is left out of its group, wh
 Two running secondaries that cannot reach each other would cause their group to be formed repeatedly. So a secondary
 that suspects the same node again, in a newer group, is given another primary if one is available.
 
+A secondary that stops as planned names itself as the suspect. Its group is formed anew, and nobody waits for it. A
+repeated announcement is answered with the group without it.
+
 A group needs no promise and no majority, unlike a ring: nothing that a secondary sends is counted towards a release.
 Two servers may form groups at the same time: the higher number counts, and a secondary that was left out sends another
 request. For the same reason nothing is journaled here: a restarted server learns the numbers in use from the requests.
@@ -75,6 +78,7 @@ class GroupServer:
         self._pending: set[int] = set()
         self._invited: set[int] = set()
         self._joined: dict[int, GroupRequest] = {}
+        self._leaving: set[int] = set()
         self._refused: dict[tuple[int, int], Refusal] = {}
         self._deadline_ns = 0
         self._repeat_ns = 0
@@ -111,6 +115,10 @@ class GroupServer:
 
     def _on_plea(self, plea: GroupRequest, now: int) -> None:
         self._highest = max(self._highest, plea.group)
+        if plea.suspect == plea.secondary:
+            self._on_leave(plea, now)
+            return
+        self._leaving.discard(plea.secondary)
         if plea.suspect:
             self._refuse(plea, now)
         if self.phase == "GATHERING" and plea.secondary in self._invited and plea.invitation in (0, self._number):
@@ -122,10 +130,23 @@ class GroupServer:
         if group is not None and plea.group < group.number:
             self._effects.append(Send(plea.secondary, passed_on(group, self.server)))  # it missed the announcement
             return
-        self._pending.add(plea.secondary)
+        self._request(plea.secondary, now)
+
+    def _request(self, secondary: int, now: int) -> None:
+        self._pending.add(secondary)
         if self.phase == "IDLE":
             self.phase = "WAITING"
             self._deadline_ns = now + self.rank * (self.timing.backoff_ns + self._gathering_ns)
+
+    def _on_leave(self, plea: GroupRequest, now: int) -> None:
+        """Form the group of a secondary that stops as planned without it, or send it that group."""
+        group = self.groups.get(plea.primary)
+        if group is not None and group.number > plea.group:
+            self._effects.append(Send(plea.secondary, passed_on(group, self.server)))
+            return
+        self._leaving.add(plea.secondary)
+        if plea.secondary not in self._invited or self.phase != "GATHERING":
+            self._request(plea.secondary, now)
 
     def _refuse(self, plea: GroupRequest, now: int) -> None:
         """Store for a while that a node does not answer this secondary, and whether a newer group did not help."""
@@ -147,6 +168,9 @@ class GroupServer:
         if known is None or known.number < group.number:
             self.groups[group.primary] = group
             self._pending.difference_update(group.members)
+            left = self._leaving.intersection(known.members if known is not None else ()).difference(group.members)
+            self._pending -= left
+            self._leaving -= left
             if self.phase == "WAITING" and not self._pending:
                 self.phase = "IDLE"
 
@@ -169,7 +193,7 @@ class GroupServer:
         return {secondary} | mates | set(group.members if group is not None else ())
 
     def _keep_gathering(self, ring: Ring | None, now: int) -> None:
-        awaited = self._invited - self._joined.keys()
+        awaited = self._invited - self._joined.keys() - self._leaving
         if not awaited or now >= self._deadline_ns:
             self._form(ring, now)
         elif now >= self._repeat_ns:
@@ -182,6 +206,9 @@ class GroupServer:
     def _form(self, ring: Ring | None, now: int) -> None:
         self.phase = "IDLE"
         self._refused = {pair: refusal for pair, refusal in self._refused.items() if refusal.until_ns > now}
+        for secondary in self._leaving & self._invited:
+            self._joined.pop(secondary, None)
+        self._leaving -= self._invited
         members: dict[int, list[int]] = {
             primary: [member for member in group.members if member not in self._invited]
             for primary, group in self.groups.items()

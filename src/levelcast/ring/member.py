@@ -9,8 +9,11 @@ Deviations from MS:
 - In pipelined mode a slot owner sends on time whatever it is missing (rule 4): MS §5.1 needs τ >= Δ_A.
 - A token's `have` includes its own slot when everything below is held. The token and its packets are in the journal
   before it is sent, so the claim is true, and lockstep needs one slot less to witness.
+- A member may announce a planned stop. It answers no invitation from then on, sends its tokens until it receives a RING
+  or token of the ring without it, and is then done. A restart finds it outside that ring, without a promise.
 - A slot owner that is more than R late with a token sends none until the next ring: the others have reported it by
-  then, and a burst of stale slots would only delay the reformation.
+  then, and a burst of stale slots would only delay the reformation. It reports itself, but after a start it first
+  listens for τ_r: if the ring has continued without it, it asks to join instead.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import ClassVar
 
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import GROUP, SERVERS, Persist, Promise, Send
-from levelcast.protocol.events import Diverged, FaultReported, PromiseMade, RingRefused
+from levelcast.protocol.events import Diverged, FaultReported, LeaveAnnounced, PromiseMade, RingRefused
 from levelcast.protocol.history import Tip
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.loss import Want, holders
@@ -49,6 +52,8 @@ class Member(Listener):
         self._changed_marks: set[int] = set()
         self._next_own = 0
         self._reports = FaultReports(self.timing, now)
+        self._leaving = False
+        self._listen_until_ns = now + self.timing.request_ns
         self._restore(journal)
         own = (key for key, token in journal.tokens.items() if token.owner == member)
         self._skip_own(max((slot for generation, slot in own if generation == self.generation), default=0))
@@ -65,6 +70,15 @@ class Member(Listener):
     @property
     def _learns(self) -> bool:
         return DUTIES[self.state].learns
+
+    def leave(self) -> None:
+        """Announce a planned stop to the servers from the next step on."""
+        self._leaving = True
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it is in no ring, or in one that it cannot help: its clock is not trusted."""
+        return self._leaving and (self._reports.outside or self.state == "SILENT")
 
     def status(self, now: int) -> MemberStatus:
         """Return its state at `now`, and the secondaries that it covers."""
@@ -86,7 +100,8 @@ class Member(Listener):
         while schedule.time_of(self._next_own) <= now:
             slot = self._next_own
             if now - schedule.time_of(slot) > self.timing.recovery_ns:
-                self._report_fault(FaultReason.TOKEN_MISSING, slot, self.member, now)
+                if now >= self._listen_until_ns and self.state == "ACTIVE":
+                    self._report_fault(FaultReason.TOKEN_MISSING, slot, self.member, now)
                 return
             if self.timing.mode == "lockstep" and self.history.have != slot - 1:
                 return
@@ -177,7 +192,7 @@ class Member(Listener):
 
     def _on_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
         """Report a broken ring after k_r requests without a reply (rule 5)."""
-        for slot, reason in faults if self.active else ():
+        for slot, reason in faults if self.state == "ACTIVE" else ():
             if self._misplaced is not None and slot == self._misplaced.slot:
                 if slot < schedule.start_slot:  # the ring has ordered this slot: the order here differs
                     self._diverged = True
@@ -190,8 +205,8 @@ class Member(Listener):
     # -- promises and rings (rules 12, 13) ------------------------------------------------------------------
 
     def _on_invite(self, invite: Invite, now: int) -> None:
-        if not DUTIES[self.state].answers:
-            return  # a ring with a member that cannot send on time would fail again immediately
+        if not DUTIES[self.state].answers or self._leaving:
+            return  # a ring with a member that cannot send on time, or stops, would fail again immediately
         if invite.generation < self.promised:
             self._effects.append(Send(invite.server, Promised(self.member, self.promised)))
             return
@@ -285,13 +300,24 @@ class Member(Listener):
     def _servers_turn(self, now: int) -> None:
         """Report faults that no missing token shows: a promise without its RING, no ring, a changed set."""
         reports, reason = self._reports, DUTIES[self.state].pleads
-        if reason is None:
+        if self._leaving:
+            self._announce_leave(now)
+        elif reason is None:
             reports.stay_silent(now)
         elif reason == FaultReason.STUCK:
             if reports.is_stuck(now):
                 self._report_fault(reason, self.history.have, 0, now)
         elif reports.asks(now) and (reason == FaultReason.OUTSIDE or self._membership_changed()):
             self._report_fault(reason, self.history.have, 0, now)
+
+    def _announce_leave(self, now: int) -> None:
+        """Ask for a ring without this member, until there is one."""
+        if self.has_left or not self._reports.may_report(now):
+            return
+        have = self.history.have
+        fault = Fault(self.member, self.life, self.generation, self.promised, FaultReason.LEAVING, have, self.member)
+        self._effects.append(Send(SERVERS, fault))
+        self._report(LeaveAnnounced(have))
 
     def _membership_changed(self) -> bool:
         """Return whether this ring was formed under an older set, or has members that the new set omits."""
@@ -305,8 +331,12 @@ class Member(Listener):
     def _own_wake_ns(self, now: int) -> int:
         """Return the time of its next token or of its next message to the servers."""
         wake = self._reports.stuck_ns if self.state == "PROMISED" else self._reports.ask_ns
+        if self._leaving:
+            wake = now + self.timing.request_ns if self.has_left else self._reports.report_ns
         if self._schedule is not None and self.active:
             own_ns = self._schedule.time_of(self._next_own)
+            if own_ns <= now:
+                own_ns = self._listen_until_ns
             if own_ns > now:
                 wake = min(wake, own_ns)
         return wake

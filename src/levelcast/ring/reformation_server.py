@@ -16,6 +16,9 @@
   first slot owner: MS §4.3 requires a token site with t_r >= t.
 - The start time is computed from the joiners' clocks (their median), not from the server's own, and is later than the
   last slot of the previous ring: a skewed server cannot run timestamps backward.
+- A member that announces a planned stop (LEAVING) is a reason for a reformation while its ring is still complete, if
+  the others are a majority. The server does not wait for its JOIN, and forms the ring without it. In the majority it
+  counts like a failed member. Its announcement ends with the ring that it named, or when it asks to join again.
 
 Deviation from MS §4.3: redundant servers may compete here at any time; promises make that safe.
 """
@@ -28,11 +31,11 @@ from typing import ClassVar, Literal
 
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import GROUP, Effect, Persist, Send, ServerCounter
-from levelcast.protocol.events import FaultReceived, InvitationEnded, RingFormed, RingInvited
+from levelcast.protocol.events import FaultReceived, InvitationEnded, LeaveReceived, RingFormed, RingInvited
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.machine import Machine
 from levelcast.protocol.retransmit import passed_on
-from levelcast.ring.quorum import in_doubt, may_form
+from levelcast.ring.quorum import has_majority, in_doubt, may_form
 from levelcast.ring.schedule import Lineage
 from levelcast.ring.status import ServerStatus
 from levelcast.timing.rules import REFUSED_ASKS
@@ -69,6 +72,9 @@ class ReformationServer(Machine):
         self._generation = 0
         self._highest = journal.counter
         self._joins: dict[MemberLife, tuple[Join, int]] = {}
+        self._leaving: set[MemberLife] = set()
+        self._joiner: Fault | None = None
+        """The last join request that was received while a ring was announced."""
         self._configured: frozenset[MemberLife] = frozenset(config.membership.members)
         self._deadline_ns = 0
         self._repeat_ns = 0
@@ -102,6 +108,11 @@ class ReformationServer(Machine):
 
     def _on_fault(self, fault: Fault, now: int) -> None:
         self._highest = max(self._highest, fault.promised, fault.generation)
+        if fault.reason == FaultReason.LEAVING:
+            self._on_leave(fault, now)
+            return
+        if fault.reason == FaultReason.OUTSIDE:
+            self._leaving.discard(MemberLife(fault.reporter, fault.life))
         ring = self.ring
         if ring is not None and fault.generation < ring.generation:
             if fault.promised <= ring.generation and MemberLife(fault.reporter, fault.life) in ring.members:
@@ -116,6 +127,24 @@ class ReformationServer(Machine):
             self._wait(now, self.rank * self.timing.backoff_ns)
             self._effects.append(FaultReceived(0, fault.reason, fault.reporter, fault.suspect))
 
+    def _on_leave(self, fault: Fault, now: int) -> None:
+        """Start a reformation without a member that stops as planned, if the others of its ring are a majority."""
+        ring = self.ring
+        if ring is not None and fault.generation < ring.generation:
+            self._effects.append(Send(fault.reporter, passed_on(ring, self.server)))  # it has left, or says so again
+            return
+        life = MemberLife(fault.reporter, fault.life)
+        self._leaving.add(life)
+        self._joins.pop(life, None)
+        if self.phase == "INVITING" and self._joins and self._everybody_joined():
+            self._try_to_form(now)
+        if ring is not None and not has_majority(ring.membership, set(ring.members) - self._leaving):
+            return
+        if self.phase == "IDLE" and now >= self._quiet_until_ns:
+            self._asked_by = 0
+            self._wait(now, self.rank * self.timing.backoff_ns)
+            self._effects.append(LeaveReceived(0, fault.reporter))
+
     def _readmits(self, fault: Fault) -> bool:
         """Return whether a member outside may cause a reformation: rarely, if it repeats its request and does not join.
 
@@ -125,6 +154,7 @@ class ReformationServer(Machine):
         if fault.reason != FaultReason.MEMBERSHIP and MemberLife(fault.reporter, fault.life) not in self._configured:
             return False
         if self.phase != "IDLE":
+            self._joiner = fault
             return False
         left, level = self._patience.get(_on_behalf_of(fault), (0, 0))
         if left > 0:
@@ -179,13 +209,16 @@ class ReformationServer(Machine):
             self._try_to_form(now)
 
     def _everybody_joined(self) -> bool:
-        """Return whether all expected members have joined, by the set that the best joiner knows."""
+        """Return whether all expected members have joined, by the set that the best joiner knows.
+
+        Nobody expects a member that leaves.
+        """
         joins = [join for join, _ in self._joins.values()]
         best = best_of(joins)
         awaited = set(best.current.members)
         if best.before is not None and in_doubt(best, joins):
             awaited |= set(best.before.members)
-        return awaited <= self._joins.keys()
+        return awaited <= self._joins.keys() | self._leaving
 
     def _on_promised(self, promised: Promised, now: int) -> None:
         self._highest = max(self._highest, promised.generation)
@@ -208,7 +241,7 @@ class ReformationServer(Machine):
         if not joins:
             return False
         best = best_of(joins)
-        if not may_form(best, joins):
+        if not self._may_form(best, joins):
             return False
         members = self._eligible(best, joins)
         first = next((i for i, life in enumerate(members) if life.member == best.member), 0)
@@ -224,6 +257,10 @@ class ReformationServer(Machine):
         )
         self._announce(seal_message(ring, self.config.domain), now)
         return True
+
+    def _may_form(self, best: Join, joins: list[Join]) -> bool:
+        """Return whether the JOINs are of a majority; members that leave count in the set like all others."""
+        return may_form(best, joins)
 
     def _set_stands(self, best: Join, joins: list[Join]) -> bool:
         """Return whether the ring may treat its set as witnessed: a joiner knew it, and may be the only one (rule 12).
@@ -263,9 +300,11 @@ class ReformationServer(Machine):
         self._repeats = 0
         self._repeat_ns = now
         self._configured = frozenset(ring.membership.members)
+        self._leaving.clear()
+        self._joiner = None
         for life in ring.members:
             self._patience.pop(life.member, None)
-        if self._asked_by not in {life.member for life in ring.members}:
+        if self._asked_by and self._asked_by not in {life.member for life in ring.members}:
             level = min(2 * self._patience.get(self._asked_by, (0, 0))[1] + 1, REFUSED_ASKS)
             self._patience[self._asked_by] = (level, level)
         members = tuple(life.member for life in ring.members)
@@ -281,6 +320,9 @@ class ReformationServer(Machine):
         self._effects.append(Send(GROUP, self.ring))
         if self._repeats >= self.timing.attempts:
             self._become("IDLE")
+            if (joiner := self._joiner) is not None:
+                self._joiner = None
+                self._on_fault(joiner, now)
 
     def _on_ring(self, ring: Ring, now: int) -> None:
         """Store another server's ring: a fault of an older generation is answered with it."""
@@ -288,6 +330,7 @@ class ReformationServer(Machine):
         if self.ring is None or ring.generation > self.ring.generation:
             self.ring = ring
             self._configured = frozenset(ring.membership.members)
+            self._leaving.clear()
             if ring.generation > self._generation:
                 self._become("IDLE")
 

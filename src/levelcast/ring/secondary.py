@@ -35,6 +35,8 @@ assigned one requests that again, at long intervals, while that one is in the ri
   that it sends the lowest `have` of its group. It also sends its group token to them, because it has no core token by
   which they would notice its failure. The configuration defines the layers, and no node is assigned a primary of its
   own layer or below, so that no group can depend on itself.
+- **A planned stop.** It names itself as the suspect, every τ_r, until a group of its primary without it is received. It
+  does not reply to invitations meanwhile.
 - **Journal**: tokens, packets, the RING and checkpoints, as for a primary. The group is not journaled: a server sends
   it again on request. `have` is claimed only after the journal entries on which it rests.
 
@@ -50,7 +52,7 @@ from typing import ClassVar, Literal
 
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import SERVERS, Send
-from levelcast.protocol.events import GroupEntered, Suspected
+from levelcast.protocol.events import GroupEntered, LeaveAnnounced, Suspected
 from levelcast.protocol.history import Tip
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.loss import Want
@@ -90,8 +92,19 @@ class Secondary(Listener):
         self._ask_at_ns = now
         self._home_ns = now
         self._away_asks = AWAY_ASKS
+        self._leaving = False
         self._layer = max(1, config.layer_of(member))
         self._restore(journal)
+
+    def leave(self) -> None:
+        """Announce a planned stop to the servers from the next step on."""
+        self._leaving = True
+        self._ask_at_ns = 0
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it is in no group, or cannot help one: its clock is not trusted."""
+        return self._leaving and (self.group is None or not self._trusted)
 
     # -- status -------------------------------------------------------------------------------------------
 
@@ -190,7 +203,7 @@ class Secondary(Listener):
         return self.claims.group.members if self.claims.group is not None else ()
 
     def _on_group_invite(self, invite: GroupInvite, now: int) -> None:
-        if self._trusted:  # otherwise it would miss its turns and be suspected immediately
+        if self._trusted and not self._leaving:  # otherwise it would miss its turns and be suspected immediately
             self._effects.append(Send(invite.server, self._plea(invite.number)))
 
     def _on_group(self, group: Group, now: int) -> None:
@@ -247,12 +260,23 @@ class Secondary(Listener):
             if now >= self._turn[1]:
                 self._pass_token(self.group, self._turns, now)
             self._look_who_is_silent(self.group, now)
-        if now >= self._ask_at_ns and (self.group is None or self.suspect):
+        if self._leaving:
+            self._announce_leave(now)
+        elif now >= self._ask_at_ns and (self.group is None or self.suspect):
             self._ask_at_ns = now + self.timing.ask_ns
             self._effects.append(Send(SERVERS, self._plea(0)))
         elif now >= self._home_ns and self._is_away:
             self._home_ns = now + self._away_asks * self.timing.ask_ns
             self._effects.append(Send(SERVERS, self._plea(0)))
+
+    def _announce_leave(self, now: int) -> None:
+        """Ask for a group without this node, until there is one."""
+        if now < self._ask_at_ns:
+            return
+        self._ask_at_ns = now + self.timing.request_ns
+        if self.group is not None:
+            self._effects.append(Send(SERVERS, self._plea(0)._replace(suspect=self.member)))
+            self._report(LeaveAnnounced(self.history.have))
 
     @property
     def _is_away(self) -> bool:
@@ -287,7 +311,7 @@ class Secondary(Listener):
         """Return the time of its next message that is not a reply."""
         if not self._trusted:
             return self._ask_at_ns
-        asks = self.group is None or self.suspect
+        asks = self.group is None or self.suspect or self._leaving
         turn_ns = self._turn[1] if self.group is not None else self._ask_at_ns
         if self._is_away:
             turn_ns = min(turn_ns, self._home_ns)

@@ -51,7 +51,7 @@ class Adversary:
         self._history = history
         self._world = history.world
         self._rng = rng = history.rng
-        self._targets = targets
+        self.targets = targets
         self._calm = history.world.network.weather
         self._clocks = clocks
         self._only = only
@@ -98,14 +98,14 @@ class Adversary:
         world.network.weather = self._calm
         world.trace(-1, "heals", "")
         self._set_clocks_right()
-        for node in self._targets:
+        for node in self.targets:
             node.service_ns = 0
             node.paused_until_ns = min(node.paused_until_ns, world.now)
 
     # -- after critical effects ---------------------------------------------------------------------------
 
     def on_effect(self, node: SimNode, effect: Effect) -> None:
-        if not self._on or self.strikes_left <= 0 or node.machine is None or (self._only and node not in self._targets):
+        if not self._on or self.strikes_left <= 0 or node.machine is None or (self._only and node not in self.targets):
             return
         moment = moment_of(effect, node.id)
         if moment in self._eager and self._rng.random() < self._eager[moment]:
@@ -121,7 +121,7 @@ class Adversary:
         elif choice < 0.85:
             self._isolate(node)
         else:
-            self._kill(self._rng.choice(self._targets))
+            self._kill(self._rng.choice(self.targets))
 
     def _reaches(self, sender: SimNode, message: Message, receivers: list[int]) -> list[int]:
         """Restrict a multicast to a few receivers, as failing switches and half-joined groups do."""
@@ -132,7 +132,7 @@ class Adversary:
         reached = self._rng.sample(receivers, self._rng.randint(0, max(1, len(receivers) // 2)))
         if not self._only:
             return reached
-        targets = {node.id for node in self._targets}
+        targets = {node.id for node in self.targets}
         return [node for node in receivers if node in reached or node not in targets]
 
     # -- the faults ---------------------------------------------------------------------------------------
@@ -146,10 +146,10 @@ class Adversary:
             self._history.down_for(node, self._some_delay(), wipe=wipe)
 
     def _kill_somebody(self) -> None:
-        self._kill(self._rng.choice(self._targets))
+        self._kill(self._rng.choice(self.targets))
 
     def _pause_somebody(self) -> None:
-        node = self._rng.choice(self._targets)
+        node = self._rng.choice(self.targets)
         node.paused_until_ns = self._world.now + self._some_delay()
         self._world.trace(node.id, "paused", "")
 
@@ -163,7 +163,7 @@ class Adversary:
 
     def _split(self) -> None:
         """Partition the nodes; subscribers are on a side too, unless only the targets have faults."""
-        struck = [node.id for node in self._targets] if self._only else list(self._world.nodes)
+        struck = [node.id for node in self.targets] if self._only else list(self._world.nodes)
         sides = {node: self._rng.randint(0, 1) for node in struck}
         self._world.network.side_of = sides
         self._for_some_time(-1, "splits", [node for node, side in sides.items() if side], sides.clear)
@@ -179,7 +179,7 @@ class Adversary:
         rng = self._rng
         if not self._only:
             return rng.choice(nodes), rng.choice(nodes)
-        target, other = rng.choice(self._targets).id, rng.choice(nodes)
+        target, other = rng.choice(self.targets).id, rng.choice(nodes)
         return (target, other) if rng.random() < 0.5 else (other, target)
 
     def _bad_weather(self) -> None:
@@ -220,7 +220,7 @@ class Adversary:
         self._wrong_clocks.clear()
 
     def _slow_down(self) -> None:
-        node = self._rng.choice(self._targets)
+        node = self._rng.choice(self.targets)
         node.service_ns = int(self._rng.uniform(1, 12) * MS)
         self._world.trace(node.id, "slows down", node.service_ns)
         self._world.after(self._some_delay(), lambda: setattr(node, "service_ns", 0))

@@ -99,6 +99,11 @@ def _eligible_by_name(self: reformation_server.ReformationServer, best: Join, jo
     return sorted({join.member: MemberLife(join.member, join.life) for join in joins if join.member in names}.values())
 
 
+def _may_form_of_those_who_stay(self: reformation_server.ReformationServer, best: Join, joins: list[Join]) -> bool:
+    staying = tuple(life for life in best.current.members if life not in self._leaving)
+    return bool(staying) and quorum.may_form(best._replace(current=best.current._replace(members=staying)), joins)
+
+
 def _drop_by_have(self: Any, token: Token, now: int) -> None:
     """Forget a packet once a majority of members report a `have` at or above the slot that named it."""
     acknowledged = self.__dict__.setdefault("acknowledged_at", {})
@@ -244,6 +249,10 @@ MUTATIONS: dict[str, Mutation] = {
                 (listener.Listener, "_settle_below", _nothing)),
         _clause("frames-across-generations", "F14", "9", "frames are served to members of older generations too",
                 (listener.Listener, "_may_have_frames", _always)),
+        _clause("leaver-not-counted", "L1", "12",
+                "members that leave do not count in the set of which a majority must join",
+                (reformation_server, "has_majority", _always),
+                (reformation_server.ReformationServer, "_may_form", _may_form_of_those_who_stay)),
         _clause("other-network-accepted", "N1", "identity", "a datagram of another network is accepted",
                 (codec, "wrong_domain", _nothing)),
         _clause("claims-own-have", "S1", "11", "a primary claims its own have, not the lowest of its group",

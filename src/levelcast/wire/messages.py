@@ -156,6 +156,7 @@ class FaultReason:
     MEMBERSHIP = 5
     REFUSED = 6
     CONTRADICTION = 7
+    LEAVING = 8
 
     NAMES: ClassVar[dict[int, str]] = {
         1: "token missing",
@@ -165,6 +166,7 @@ class FaultReason:
         5: "membership changed",
         6: "ring refused",
         7: "token contradicts the order",
+        8: "leaves the ring",
     }
 
 
@@ -250,7 +252,8 @@ class GroupToken(NamedTuple):
 class GroupRequest(NamedTuple):
     """A secondary requests a group from a server (`invitation` 0), or answers an invitation (MS §4.3).
 
-    `group` and `primary` are its current ones, 0 for none; `suspect` is the node that does not answer it, 0 for none.
+    `group` and `primary` are its current ones, 0 for none; `suspect` is the node that does not answer it, 0 for none. A
+    secondary that names itself stops as planned.
     """
 
     secondary: int

@@ -84,6 +84,14 @@ class Role:
         """Return whether the node may exit when its time is over."""
         return True
 
+    def leave(self, now: int) -> None:
+        """Announce a planned stop."""
+        self.machine.leave()
+
+    def has_left(self) -> bool:
+        """Return whether the node may exit after `leave`: no other node expects anything of it."""
+        return self.machine.has_left
+
     def end_sessions(self) -> None:
         """End the sessions of subscribers, if it has any. The ring and the tape continue."""
 

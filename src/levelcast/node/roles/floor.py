@@ -46,6 +46,14 @@ class FloorRole(Role):
         """Return whether everything that was published is witnessed."""
         return not (self.machine.unwitnessed or (self._trading is not None and self._trading.waiting))
 
+    def leave(self, now: int) -> None:
+        """Publish no more trades."""
+        if self._trading is not None:
+            self._trading.until_ns = now
+
+    def has_left(self) -> bool:
+        return self.is_done()
+
     def status(self, counters: Counters, names: Names, now: int) -> Status:
         said = self.machine.status(now)
         return {

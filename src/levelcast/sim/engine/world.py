@@ -125,12 +125,19 @@ class SimNode:
 
     def crash(self) -> None:
         """Crash like kill -9: memory and inbox are lost, the disk stays."""
-        self.machine = None
         self.crashes += 1
+        self._end("crashes")
+
+    def stop(self) -> None:
+        """End a planned stop. The disk is the same as after a crash: nothing is written at the end."""
+        self._end("stops")
+
+    def _end(self, how: str) -> None:
+        self.machine = None
         self._alarm.at_ns = None
         self._control.clear()
         self._data.clear()
-        self.world.trace(self.id, "crashes", "")
+        self.world.trace(self.id, how, "")
 
     # -- the inbox ----------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from levelcast.sim.engine.foreign import ForeignNetwork
 from levelcast.sim.engine.network import VirtualNetwork, Weather
 from levelcast.sim.engine.world import START_NS, SimNode, World
 from levelcast.sim.faults import MS, Adversary
+from levelcast.sim.planned_stops import PlannedStops
 from levelcast.sim.scenarios.base import SimulatedRing
 from levelcast.timing.derive import Given, Path, Shape, derive
 from levelcast.timing.nack_sets import NackSets
@@ -57,6 +58,7 @@ class HistoryCounts:
     caught_up_by_frames: int = 0
     strikes: int = 0
     malformed: int = 0
+    planned_stops: int = 0
     foreign: int = 0
     """Datagrams of another network that nodes rejected."""
     secondaries: int = 0
@@ -123,6 +125,7 @@ class RingHistory(SimulatedRing):
         network = VirtualNetwork(rng, delays, {node: rng.randint(0, 2) for node in nodes}, calm)
         super().__init__(self._make_world(config, network), CLOCK_ERROR_NS)
         self.world.foreign = self._foreign = ForeignNetwork(config.domain, seed)
+        self._planned_stops = PlannedStops(self.world, seed, self._start_again)
         self._lost_lives: set[MemberLife] = set()
         self._wanted: list[Membership] = []
         self._configured = config.membership
@@ -191,11 +194,11 @@ class RingHistory(SimulatedRing):
         if wipe:
             self._wipe(node)
 
-        def up() -> None:
-            if not node.up and node.id not in self._gone:
-                node.start()
+        self.world.after(delay_ns, lambda: self._start_again(node))
 
-        self.world.after(delay_ns, up)
+    def _start_again(self, node: SimNode) -> None:
+        if not node.up and node.id not in self._gone:
+            node.start()
 
     def _wipe(self, node: SimNode) -> None:
         """Replace the disk: new life, new incarnation, empty tape."""
@@ -295,6 +298,8 @@ class RingHistory(SimulatedRing):
         for source in self._source_ids:
             self._workload(world.nodes[source], gap_ns, end_ns + 50 * MS)
         self.adversary.plan(self.faults_begin_ns, end_ns, rng.randint(0, 9))
+        stoppable = [node for node in (*self.receivers, *self.secondaries) if node in self.adversary.targets]
+        self._planned_stops.plan(stoppable, self.faults_begin_ns, end_ns)
         return end_ns
 
     def run(self) -> Outcome:
@@ -382,6 +387,7 @@ class RingHistory(SimulatedRing):
             strikes=self.adversary.strikes,
             stripes=1,
             malformed=sum(sum(node.malformed.values()) for node in world.nodes.values()),
+            planned_stops=self._planned_stops.stops,
             foreign=self._foreign.rejected,
             liveness_ns=self.liveness_ns,
             bound_ns=self.bound_ns,
