@@ -21,9 +21,10 @@ import pytest
 
 from levelcast.market.synthetic import MOST_RECORDS
 from levelcast.network import Network, load_network
-from levelcast.node.cluster import Cluster, ClusterRun, Kill
+from levelcast.node.cluster import FIRST_RESTART_S, Cluster, ClusterRun, Kill
 from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import judge
+from levelcast.protocol.events import NodeDied
 from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.reader import TapeReader
 from tests.network_parts import TWO_FLOORS, three_rooms
@@ -92,6 +93,32 @@ def test_a_receiver_that_is_killed_goes_on_where_it_was(file: Path, network: Net
     cluster = perform(file, network, tmp_path / "data", [Kill("b-1", at_s, at_s + 0.7)])
     assert cluster.members["b-1"].kills == 1
     check_trades(cluster, tmp_path / "data")
+
+
+def test_up_restarts_a_node_that_died_and_leaves_one_that_was_stopped(
+    file: Path, network: Network, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    cluster = Cluster(network, file, data, NodeOptions(500, 12_000_000_000, impair=False))
+    run = ClusterRun(cluster, 12.0, 60.0)
+    stage, events = 0, []
+    for _ in run.steps():
+        events += [(name, event) for name, event in cluster.events]
+        cluster.events.clear()
+        victim, server = cluster.members["b-1"], cluster.members["reform-b"]
+        assert victim.process is not None
+        assert server.process is not None
+        if stage == 0 and victim.status.get("state") == "ACTIVE":
+            os.kill(victim.process.pid, signal.SIGKILL)
+            os.kill(server.process.pid, signal.SIGTERM)
+            stage = 1
+        elif stage == 1 and victim.deaths == 1 and victim.status.get("state") == "ACTIVE":
+            stage = 2
+    assert stage == 2
+    assert (cluster.members["b-1"].deaths, cluster.members["reform-b"].deaths) == (1, 0)
+    (died,) = [event for name, event in events if isinstance(event, NodeDied)]
+    assert died == NodeDied(0, "killed by SIGKILL", FIRST_RESTART_S)
+    assert judge(data, RECEIVERS, run.problems).problems == []
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:

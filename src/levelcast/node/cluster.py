@@ -26,12 +26,14 @@ from levelcast.network.roles import FLOOR, RoleKind
 from levelcast.network.stripe_config import ring_config
 from levelcast.node.fork_server import ForkedProcess, ForkServer
 from levelcast.node.options import NodeOptions
-from levelcast.protocol.events import Event, event_from_json
+from levelcast.protocol.events import Event, NodeDied, event_from_json
 from levelcast.runtime.cpu_contention import ContentionMeter
 from levelcast.storage.disk import initialise_disk
 
 STOP_LIMIT_S = 10.0
 STEP_S = 0.1
+FIRST_RESTART_S, LAST_RESTART_S = 0.5, 30.0
+"""Wait before the restart of a node that died: doubled each time, until the node has run for the last wait."""
 _EVENTS_KEPT = 1000
 
 Launcher = Callable[[Placement], tuple[list[str], list[str]]]
@@ -63,6 +65,16 @@ class ClusterNode:
     status: dict[str, Any] = field(default_factory=dict)
     kills: int = 0
     expected_end: bool = False
+    killed: bool = False
+    """It was killed on purpose, and not started again yet."""
+    has_run: bool = False
+    deaths: int = 0
+    """Number of exits with an error that nobody asked for."""
+    started_s: float = 0.0
+    restart_s: float | None = None
+    """Time of its restart, after it died."""
+    wait_s: float = FIRST_RESTART_S
+    """Wait before the restart after its next death."""
     resumed: bool = False
     """It had a journal before the cluster started it."""
 
@@ -139,6 +151,9 @@ class Cluster:
         member = self.members[name]
         assert not member.running
         member.status = {}
+        member.killed = False
+        member.restart_s = None
+        member.started_s = time.monotonic()
         with (self.data / f"{name}.log").open("a", encoding="utf-8") as log:
             member.process = self._spawn(member.place, log)
         member.reader = Thread(target=self._listen, args=(member, member.process), daemon=True)
@@ -189,22 +204,28 @@ class Cluster:
                         self.events.append((member.place.part, event))
                 elif member.process is process:
                     member.status = said
+                    member.has_run = True
 
     def kill(self, name: str) -> None:
         """Kill a node with SIGKILL."""
         member = self.members[name]
         if member.process is not None and member.running:
             member.kills += 1
+            member.killed = True
             member.process.kill()
             self._join(member)
 
     def stop(self, role: RoleKind | None = None, limit_s: float = STOP_LIMIT_S) -> list[str]:
-        """Send SIGTERM to all nodes (of a role) and wait; return the names of those that had to be killed."""
+        """Stop all nodes (of a role) and wait; return the names of those that had to be killed.
+
+        Floors get SIGTERM: they wait until what they published is witnessed. Others get SIGINT: no ring has to continue
+        without them.
+        """
         stopping = [member for member in self.members.values() if role in (None, member.place.role) and member.running]
         for member in stopping:
             assert member.process is not None
             member.expected_end = True
-            member.process.send_signal(signal.SIGTERM)
+            member.process.send_signal(signal.SIGTERM if member.place.role.publishes else signal.SIGINT)
         deadline = time.monotonic() + limit_s
         killed = []
         for member in stopping:
@@ -239,6 +260,34 @@ class Cluster:
                 continue
             if process.returncode not in (0, -signal.SIGKILL):
                 raise NetError(f"{name} has exited: {self._last_words(name)}")
+
+    def restart_dead(self) -> None:
+        """Restart nodes that exited by themselves, after a growing wait; raise NetError for one that never ran.
+
+        A node that exits with code 0 was stopped by somebody, and stays down.
+        """
+        now = time.monotonic()
+        for name, member in self.members.items():
+            process = member.process
+            if process is None or process.poll() in (None, 0) or member.expected_end or member.killed:
+                continue
+            if member.restart_s is None:
+                if not member.has_run:
+                    raise NetError(f"{name} has exited: {self._last_words(name)}")
+                member.deaths += 1
+                wait_s = FIRST_RESTART_S if now - member.started_s >= LAST_RESTART_S else member.wait_s
+                member.restart_s = now + wait_s
+                member.wait_s = min(2 * wait_s, LAST_RESTART_S)
+                self.events.append((name, NodeDied(0, self._why(name, process.returncode), wait_s)))
+            elif now >= member.restart_s:
+                self._join(member)
+                self.start(name)
+                self.events.append((name, NodeStarted(0)))
+
+    def _why(self, name: str, code: int | None) -> str:
+        """Return why a node has exited, by its exit code and its log."""
+        assert code is not None
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}: {self._last_words(name)}"
 
     def _last_words(self, name: str) -> str:
         lines = (self.data / f"{name}.log").read_text(encoding="utf-8", errors="replace").split("\n")
@@ -295,7 +344,7 @@ class ClusterRun:
             yield from self._while("draining", lambda: not cluster.complete_upto(horizon_ns), self._bound_s)
         finally:
             self.phase = "ending"
-            self.problems += [f"{name} did not exit on SIGTERM and was killed" for name in cluster.stop()]
+            self.problems += [f"{name} did not exit and was killed" for name in cluster.stop()]
 
     def _while(self, phase: str, condition: Callable[[], bool], limit_s: float) -> Iterator[None]:
         self.phase = phase
@@ -306,7 +355,7 @@ class ClusterRun:
                 self.problems.append(f"still {phase} after {limit_s:.0f} s: {self._who_is_behind()}")
                 return
             self._kill_on_time()
-            self.cluster.check()
+            self.cluster.restart_dead()
             time.sleep(STEP_S)
             yield
 

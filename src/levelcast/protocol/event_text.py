@@ -18,6 +18,7 @@ from levelcast.protocol.events import (
     InvitationEnded,
     LeaveAnnounced,
     LeaveReceived,
+    NodeDied,
     PromiseMade,
     RefuseReason,
     Rejected,
@@ -69,6 +70,7 @@ _SENTENCES: dict[type[Event], str] = {
     ClockWrong: "the wall clock was set; a receiver is muted until it is correct again or the node is restarted",
     ClockBack: "the wall clock is correct again",
     RetentionFailed: "an old segment could not be removed: {error}",
+    NodeDied: "{why}; it is restarted in {wait_s:g} s",
     TornTailCut: "{text}",
     TapeDamaged: "{text}",
 }

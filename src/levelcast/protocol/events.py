@@ -289,6 +289,15 @@ class TapeDamaged(Event):
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class NodeDied(Event):
+    """A node of `levelcast up` has exited by itself, and is restarted after `wait_s`."""
+
+    KIND = "died"
+    why: str
+    wait_s: float
+
+
 NODE_EVENTS: dict[str, type[Event]] = {
     kind.KIND: kind
     for kind in (

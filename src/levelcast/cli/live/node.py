@@ -57,8 +57,8 @@ def node(
 ) -> None:
     """Run one node of a network: a receiver, a secondary, a reformation server or a floor.
 
-    With several stripes, a node runs one process per stripe. It stops on SIGTERM or ^C. Restarted with the same data
-    directory, it resumes.
+    With several stripes, a node runs one process per stripe. SIGTERM lets it leave the ring, ^C stops it at once.
+    Restarted with the same data directory, it resumes.
 
     Examples:
 

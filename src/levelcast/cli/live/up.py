@@ -139,6 +139,10 @@ def print_results(
         if len(verdicts) > 1:
             console.print(f"Stripe {stripe}", style="bold")
         _print_verdict(console, cluster, verdict)
+    for name, member in cluster.members.items():
+        if member.deaths:
+            why = f"{name} exited {member.deaths}× by itself and was restarted; its log has the reason."
+            console.print(why, style="yellow", soft_wrap=True)
     for line in explain_contention(contention, CONTENTION_EFFECT):
         console.print(line, style="yellow", soft_wrap=True)
 

@@ -106,7 +106,7 @@ class Show(ClusterRun):
             if self._trader is not None:
                 self._trader.close()
             self.customers.stop()
-            self.problems += [f"{name} did not exit on SIGTERM and was killed" for name in self.cluster.stop()]
+            self.problems += [f"{name} did not exit and was killed" for name in self.cluster.stop()]
             self._look()
 
     def _acts(self) -> Iterator[None]:
