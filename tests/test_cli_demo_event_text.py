@@ -83,6 +83,6 @@ def test_what_is_alarming_is_told_and_what_is_ordinary_is_not(tale: EventText) -
         ("tokyo-1", Diverged(9, 105)),
         ("reform-london", InvitationEnded(0, 2)),
     ) == [
-        "tokyo-1: diverged, frames of 105 do not continue this tape",
+        "tokyo-1: diverged, frames of sydney-1 do not continue this tape",
         "reform-london gives up for now: 2 joined, no majority",
     ]

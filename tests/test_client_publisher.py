@@ -197,6 +197,11 @@ def test_who_is_superseded_is_told(network: Network, ring: OneSocketRing, tmp_pa
     with pytest.raises(NetError, match="with a higher incarnation"):
         floor.flush(timeout=10)
     floor.close()
+    lines = [line.split(maxsplit=1)[1] for line in (tmp_path / "XNYS.log").read_text().splitlines()]
+    assert lines[0].startswith("INFO XNYS start: version ")
+    assert lines[1].startswith("ERROR XNYS superseded")
+    assert lines[-1] == "INFO XNYS stop: closed"
+    assert len((tmp_path / "XNYS.jsonl").read_text().splitlines()) == len(lines)
 
 
 def test_floors_share_a_thread_and_sockets(network: Network, ring: OneSocketRing, tmp_path: Path) -> None:

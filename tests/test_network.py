@@ -352,6 +352,10 @@ def test_nodes_tell_their_status_at_ports_in_the_order_of_the_file() -> None:
         ('[status]\nport = 1\naddress = "localhost"', "it must be an IPv4 address of this machine"),
         ("[tape]\nkeep_bytes = 10", "it must be a size with a unit (kB, MB, GB, TB, MiB ...)"),
         ('[tape]\nkeep_bytes = "10"', "it must be a size with a unit"),
+        ('[log]\nbytes = "1kB"', "[log] has a size of 1,000 bytes; the minimum is 10 kB"),
+        ("[log]\nbytes = 10", "it must be a size with a unit"),
+        ("[log]\nkeep = 0", "it must be an integer from 1 to 1000"),
+        ('[log]\njson = "yes"', "it must be true or false"),
         ('[tape]\nkeep_bytes = "0GB"', "it must be a size with a unit"),
         ('[tape]\nkeep_age = "10ms"', "it must be an age with a unit (s, min, h, d)"),
         ('[tape]\ndurable = "yes"', 'it must be "process" or "power"'),
@@ -376,6 +380,12 @@ def test_the_tape_is_kept_up_to_a_size_and_an_age(size: str, age: str, keep_byte
     table = f'[tape]\nkeep_bytes = "{size}"\nkeep_age = "{age}"\ndurable = "power"\n'
     assert parse_network(SMALL + table).tape == model.Keeping(keep_bytes, keep_ns, "power")
     assert parse_network(SMALL).tape == model.Keeping(None, None, "process")
+
+
+def test_the_size_of_logs_is_limited() -> None:
+    assert parse_network(SMALL).log == model.LogFiles(10_000_000, 5, True)
+    table = '[log]\nbytes = "1MB"\nkeep = 2\njson = false\n'
+    assert parse_network(SMALL + table).log == model.LogFiles(1_000_000, 2, False)
 
 
 def test_all_problems_are_listed_in_the_order_of_their_lines() -> None:

@@ -42,7 +42,7 @@ def start_floor(server: ForkServer, folder: Path) -> ForkedProcess:
         "--init", "--json", "--status-port", "0",
     )  # fmt: skip
     assert process.stdout is not None
-    assert '"name": "XTKS"' in process.stdout.readline()
+    assert '"node": "XTKS", "event": "start"' in process.stdout.readline()
     return process
 
 

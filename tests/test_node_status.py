@@ -147,35 +147,38 @@ def test_a_bound_belongs_to_its_bucket() -> None:
 
 
 GENERATION = 2 << 32 | 201 << 16
+EVENT_NAMES = {1: "tokyo-1", 3: "sydney-1", 102: "london-1", 103: "zurich-1", 201: "reform-london"}
 
 
 def test_a_reformation_has_the_fault_before_it_as_its_cause() -> None:
-    log = EventLog()
+    log = EventLog("tokyo-1", EVENT_NAMES)
     log.note(FaultReported(5, FaultReason.TOKEN_MISSING, 3), 10)
     log.note(PromiseMade(5, GENERATION), 11)
     log.note(RingEntered(6, GENERATION, (1, 2)), 12)
     log.note(RingEntered(9, GENERATION + (1 << 32), (1, 2, 3)), 20)
     told = log.as_json()
     assert [(each["at_ns"], each["cause"], each["slot"]) for each in told["reformations"]] == [
-        (12, "token missing, suspect 3", 6),
+        (12, "tokyo-1 reported a missing token of sydney-1", 6),
         (20, "invited", 9),
     ]
     assert [each["kind"] for each in told["events"]] == ["fault", "promised", "entered", "entered"]
-    assert told["events"][2]["detail"] == "generation 2@201, members 1, 2"
+    assert told["events"][2]["detail"] == "generation 2@reform-london, members tokyo-1, 2"
     assert (told["events"][0]["reason"], told["events"][0]["suspect"]) == (FaultReason.TOKEN_MISSING, 3)
 
 
 def test_a_server_reports_the_slot_at_which_a_ring_starts_and_the_fault_it_received() -> None:
-    log = EventLog()
+    log = EventLog("tokyo-1", EVENT_NAMES)
     log.note(FaultReceived(0, FaultReason.TOKEN_MISSING, 102, 103), 10)
     log.note(RingFormed(0, GENERATION, 40, (101, 102)), 11)
     told = log.as_json()
-    assert [(each["cause"], each["slot"]) for each in told["reformations"]] == [("token missing from 102", 40)]
+    assert [(each["cause"], each["slot"]) for each in told["reformations"]] == [
+        ("london-1 reported a missing token of zurich-1", 40)
+    ]
     assert told["events"][1]["slot"] == 40
 
 
 def test_only_the_last_reports_are_kept() -> None:
-    log = EventLog()
+    log = EventLog("tokyo-1", EVENT_NAMES)
     for number in range(3 * KEPT):
         log.note(RingEntered(number, GENERATION, (1, 2)), number)
     assert [each.slot for each in log.reformations] == list(range(2 * KEPT, 3 * KEPT))
@@ -186,7 +189,12 @@ def test_reports_of_the_ring_reach_the_page(start: Callable[[str], Node]) -> Non
     node = start("tokyo-1")
     node._note(Witnessed(4))
     node._note(FaultReported(5, FaultReason.TOKEN_MISSING, 3))
-    assert [each["kind"] for each in page_of(node).status(NOW)["events"]] == ["fault"]
+    node._note(FaultReported(5, FaultReason.OUTSIDE, 0))
+    events = page_of(node).status(NOW)["events"]
+    assert [(each["kind"], each["detail"]) for each in events] == [
+        ("fault", "reports a missing token of osaka-2"),
+        ("request", "asks to join the ring"),
+    ]
 
 
 # -- metrics ----------------------------------------------------------------------------------------------

@@ -22,3 +22,8 @@ class UserError(LevelcastError):
 
 class NetError(UserError):
     """A node cannot run, or cannot use the network."""
+
+
+def describe(error: BaseException) -> str:
+    """Return an exception as text for a log: the message for the user, with the type of a defect."""
+    return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"

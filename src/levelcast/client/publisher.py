@@ -27,21 +27,24 @@ from zlib import crc32
 from levelcast.client.floor_input import FloorCounts, FloorInput
 from levelcast.client.packet_queue import MAX_PACKET_BYTES, PacketQueue
 from levelcast.client.source_loop import FloorSeat, SourceLoop
-from levelcast.errors import NetError
+from levelcast.errors import NetError, describe
 from levelcast.network import Network, SymbolDirectory, load_network
-from levelcast.network.placement import Placement, links_to, place_of
+from levelcast.network.placement import Placement, links_to, place_of, places
 from levelcast.network.stripe_config import ring_config
 from levelcast.protocol.config import StripeConfig
+from levelcast.protocol.events import NodeStart, NodeStop, TornTailCut
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.records import INSTRUMENT, TRADE, RecordArray
 from levelcast.ring.source import Source
 from levelcast.runtime.driver import Driver
+from levelcast.runtime.event_log import NodeLog
 from levelcast.runtime.impairment import Impairment
 from levelcast.runtime.sockets import LOOPBACK
 from levelcast.storage.disk import initialise_disk
 from levelcast.storage.journal.file import JournalFile
 from levelcast.storage.node_store import NodeStore
 from levelcast.storage.publication import FILE, Progress, ProgressKeeper
+from levelcast.version import __version__
 from levelcast.wire.packets import DATA_OVERHEAD
 
 if TYPE_CHECKING:
@@ -102,8 +105,16 @@ class Publisher(FloorCounts):
             self.queue = PacketQueue(source, definitions, progress, self._loop.changed, packet_bytes)
             self._input = FloorInput(self.floor, self.directory, self.queue, self._loop, capacity)
             impairment = Impairment(links_to(network, place), crc32(f"{seed} {floor}".encode())) if impair else None
+            self._log = None if data is None else _open_log(network, place, Path(data), source, keeper)
             self._driver = Driver(
-                place.id, config.domain, source, sockets, keeper, impairment=impairment, work=self.queue
+                place.id,
+                config.domain,
+                source,
+                sockets,
+                keeper,
+                impairment=impairment,
+                work=self.queue,
+                on_event=None if self._log is None else self._log.add,
             )
             self._seat = FloorSeat(self._driver, sockets, self.queue)
             self._loop.add(self._seat)
@@ -187,6 +198,10 @@ class Publisher(FloorCounts):
             self._loop.remove(self._seat)
             if self._own_loop:
                 self._loop.close()
+            if self._log is not None:
+                error = self._loop.error
+                self._log.add(NodeStop(0, "closed" if error is None else "error", describe(error) if error else ""))
+                self._log.close()
 
     # -- context manager ----------------------------------------------------------------------------------
 
@@ -212,6 +227,16 @@ class Publisher(FloorCounts):
                 await self._awaited.flush()
         finally:
             self.close()
+
+
+def _open_log(network: Network, place: Placement, data: Path, source: Source, keeper: NodeStore) -> NodeLog:
+    """Return the log of a floor, with its start."""
+    names = {each.id: each.name for each in places(network, place.stripe)}
+    log = NodeLog(data / place.part, place.part, names, network.log)
+    for notice in keeper.notices:
+        log.add(TornTailCut(0, notice))
+    log.add(NodeStart(0, __version__, f"{network.id:016x}", place.role.name, source.incarnation))
+    return log
 
 
 def open_floor(

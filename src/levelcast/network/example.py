@@ -254,4 +254,10 @@ address = "127.0.0.1"
 # keep_bytes = "10GB"
 # keep_age = "7d"
 # durable = "process"
+
+# Logs of nodes: DATA/NAME.log, and DATA/NAME.jsonl for programs. At this size a log is renamed; keep: renamed logs.
+# [log]
+# bytes = "10MB"
+# keep = 5
+# json = true
 """

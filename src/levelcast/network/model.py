@@ -244,6 +244,15 @@ class Keeping:
 
 
 @dataclass(frozen=True, slots=True)
+class LogFiles:
+    """Logs of nodes: the size at which a file is renamed, the number of renamed files, and whether JSON is written."""
+
+    bytes: int = 10_000_000
+    keep: int = 5
+    json: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Network:
     """The contents of `network.toml`.
 
@@ -264,6 +273,7 @@ class Network:
     edge: Edge
     status: Status | None = None
     tape: Keeping = Keeping()
+    log: LogFiles = LogFiles()
     carriage: Carriage = Carriage()
     instruments: dict[str, int] = field(default_factory=dict)
     """Ids of symbols set in the file; `levelcast.network.symbols` has the ids of all symbols."""

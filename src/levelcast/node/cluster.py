@@ -1,7 +1,7 @@
 """Run every node of a network file as a separate process on this machine: start, watch, kill, stop.
 
-A node reports events and status as JSON lines on its stdout. Its errors go to stderr, which is written to DATA/NAME.log
-(DATA/STRIPE/NAME.log with several stripes).
+A node reports events and status as JSON lines on its stdout, and writes its log (`levelcast.runtime.event_log`). Its
+stderr is written to DATA/NAME.err (DATA/STRIPE/NAME.err with several stripes).
 A node exits when the reading end of its stdout is closed, so a killed cluster leaves no orphans.
 """
 
@@ -154,7 +154,7 @@ class Cluster:
         member.killed = False
         member.restart_s = None
         member.started_s = time.monotonic()
-        with (self.data / f"{name}.log").open("a", encoding="utf-8") as log:
+        with (self.data / f"{name}.err").open("a", encoding="utf-8") as log:
             member.process = self._spawn(member.place, log)
         member.reader = Thread(target=self._listen, args=(member, member.process), daemon=True)
         member.reader.start()
@@ -253,7 +253,7 @@ class Cluster:
     # -- watching -----------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise NetError with the last log line of a node that has exited unexpectedly."""
+        """Raise NetError with the last line on stderr of a node that has exited unexpectedly."""
         for name, member in self.members.items():
             process = member.process
             if process is None or process.poll() is None or member.expected_end:
@@ -290,8 +290,8 @@ class Cluster:
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}: {self._last_words(name)}"
 
     def _last_words(self, name: str) -> str:
-        lines = (self.data / f"{name}.log").read_text(encoding="utf-8", errors="replace").split("\n")
-        last = next((line for line in reversed(lines) if line.strip()), "its log is empty")
+        lines = (self.data / f"{name}.err").read_text(encoding="utf-8", errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), f"see {self.data / name}.log")
         return last.removeprefix("levelcast: ")
 
     def is_trading(self) -> bool:

@@ -26,7 +26,7 @@ from types import FrameType
 from typing import Any
 from zlib import crc32
 
-from levelcast.errors import NetError
+from levelcast.errors import NetError, describe
 from levelcast.network import Network
 from levelcast.network.placement import links_to, place_of, places, probed_by
 from levelcast.network.stripe_config import ring_config
@@ -36,7 +36,18 @@ from levelcast.node.roles import ROLES
 from levelcast.node.roles.base import NodeSetup
 from levelcast.node.status import StatusService
 from levelcast.overlay.probe import Prober
-from levelcast.protocol.events import ClockBack, ClockWrong, Event, Rejected, TapeDamaged, TornTailCut, Witnessed
+from levelcast.protocol.events import (
+    ClockBack,
+    ClockWrong,
+    Event,
+    NodeStart,
+    NodeStop,
+    Rejected,
+    TapeDamaged,
+    TornTailCut,
+    Witnessed,
+    event_name,
+)
 from levelcast.protocol.machine import LEAVE_LIMIT_NS
 from levelcast.runtime.driver import Driver, Service, quiet_before_release
 from levelcast.runtime.impairment import Impairment
@@ -53,6 +64,7 @@ from levelcast.runtime.sockets import LOOPBACK, CoreSockets, usable
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.disk import require_journal
 from levelcast.storage.tape.stamps import packet_fault
+from levelcast.version import __version__
 
 STATUS_EVERY_NS = 250_000_000
 MOST_SERVED_BYTES = 1 << 20
@@ -88,6 +100,7 @@ class Node:
         self._stopping = False
         self._leaving = False
         self._leave_by_ns: int | None = None
+        self._stop_reason = "its time is over"
         self._status_ns = now
         with ExitStack() as opened:
             self._claim = claim_name(place.part, place.id, config.domain, group.address, group.port)
@@ -137,7 +150,7 @@ class Node:
             host = network.status.address if network.status is not None else LOOPBACK
             address = (host, options.status_port) if options.status_port else None
         if address is not None:
-            self._page = StatusService(address, self.role, self.status, self.probes)
+            self._page = StatusService(address, self.role, self.status, self.probes, self.place.part, self._names)
             yield self._page
 
     def _note(self, event: Event) -> None:
@@ -155,7 +168,7 @@ class Node:
 
     def _count(self, event: Event) -> None:
         """Report an event of the node itself."""
-        self.driver.counters.reports[event.KIND] += 1
+        self.driver.counters.reports[event_name(event)] += 1
         self._note(event)
 
     def _become_punctual(self, realtime: Realtime) -> bool:
@@ -180,13 +193,15 @@ class Node:
 
         A second SIGTERM stops the node after this turn.
         """
+        self._stop_reason = "SIGTERM"
         if self._leave_by_ns is not None:
             self._stopping = True
         else:
             self._leave_by_ns = time.time_ns() + LEAVE_LIMIT_NS
 
-    def stop(self, *_: int | FrameType | None) -> None:
+    def stop(self, number: int | None = None, _: FrameType | None = None, reason: str = "requested") -> None:
         """Stop after this turn, without an announcement: the handler of SIGINT."""
+        self._stop_reason = reason if number is None else signal.Signals(number).name
         self._stopping = True
 
     def end_sessions(self, *_: int | FrameType | None) -> None:
@@ -206,10 +221,14 @@ class Node:
                 on_status(self.status())
             self._stopping |= self._is_over(now) or self._is_gone(now)
 
+        network, life = f"{self._network_id:016x}", self.role.store.journal.identity.life
+        self._count(NodeStart(0, __version__, network, self.place.role.name, life))
         try:
             self.driver.run(lambda: self._stopping, on_turn)
+            self._count(NodeStop(0, self._stop_reason))
             last = self.status()
-        except BaseException:
+        except BaseException as error:
+            self._note(NodeStop(0, "error", describe(error)))
             with suppress(TapeError, OSError):  # the first error is the one reported
                 self.close()
             raise

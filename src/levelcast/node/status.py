@@ -23,10 +23,16 @@ from typing import NamedTuple
 
 from levelcast.node.http_server import Page, Responder
 from levelcast.node.metrics import CONTENT_TYPE, exposition
-from levelcast.node.roles.base import Role, Status
+from levelcast.node.roles.base import Names, Role, Status
 from levelcast.protocol.effects import Release
-from levelcast.protocol.event_text import sentence
-from levelcast.protocol.events import Event, FaultReceived, FaultReported, RingEntered, RingFormed, event_fields
+from levelcast.protocol.event_text import Cause, cause_of, sentence
+from levelcast.protocol.events import (
+    Event,
+    RingEntered,
+    RingFormed,
+    event_fields,
+    event_name,
+)
 from levelcast.runtime.clock_sync import kernel_clock
 from levelcast.runtime.sockets import Address
 from levelcast.version import __version__
@@ -73,18 +79,20 @@ class EventLog:
     A receiver knows the cause if it reported the fault itself; a reformation server knows the fault it received.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, node: str, names: Names) -> None:
+        self._node = node
+        self._names = names
         self.events: deque[Status] = deque(maxlen=KEPT)
         self.reformations: deque[Reformation] = deque(maxlen=KEPT)
         self._cause = ""
 
     def note(self, event: Event, at_ns: int) -> None:
-        detail = sentence(event)
+        detail = sentence(event, self._names)
         slot = event.start_slot if isinstance(event, RingFormed) else event.slot
-        known = {"at_ns": at_ns, "kind": event.KIND, "slot": slot, "detail": detail}
+        known = {"at_ns": at_ns, "kind": event_name(event), "slot": slot, "detail": detail}
         self.events.append(known | event_fields(event))
-        if isinstance(event, FaultReported | FaultReceived):
-            self._cause = detail
+        if isinstance(event, Cause):
+            self._cause = cause_of(event, self._node, self._names)
         elif isinstance(event, RingEntered | RingFormed):
             self.reformations.append(Reformation(at_ns, self._cause or "invited", slot, detail))
             self._cause = ""
@@ -97,10 +105,16 @@ class StatusService(Responder):
     """The status page of one node: a `runtime.driver.Service`. `known` returns the status line."""
 
     def __init__(
-        self, address: Address, role: Role, known: Callable[[], Status], probes: Callable[[], Status] | None = None
+        self,
+        address: Address,
+        role: Role,
+        known: Callable[[], Status],
+        probes: Callable[[], Status] | None = None,
+        node: str = "",
+        names: Names | None = None,
     ) -> None:
         self.lateness = Lateness()
-        self.log = EventLog()
+        self.log = EventLog(node, names or {})
         self._role = role
         self._known = known
         self._began_s = time.monotonic()

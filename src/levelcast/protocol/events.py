@@ -1,16 +1,18 @@
 """Events that a protocol, or its driver, reports to operators, logs and tests.
 
-An event is a value with fields; no program parses its text. `protocol.event_text` formats the message. `KIND` is a
-short fixed word: the label of the metric `reports_total` and of `--json` lines. Every event has the slot it refers to,
-0 for none.
+An event is a value with fields; no program parses its text. `protocol.event_text` formats the message,
+`protocol.event_levels` has the level. `KIND` is a short fixed word of each class; `event_name` is the word in logs, in
+`--json` lines and in the metric `reports_total`. Every event has the slot it refers to, 0 for none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, ClassVar
+
+from levelcast.wire.messages import FaultReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,8 @@ class Event:
     """Base of all events."""
 
     KIND: ClassVar[str]
+    VARYING: ClassVar[frozenset[str]] = frozenset({"slot"})
+    """Fields in which two events differ although the second one only repeats the first."""
     slot: int
 
 
@@ -59,6 +63,7 @@ class Rejected(Event):
     """A token of `owner`, or packet `number` of `source`, was rejected."""
 
     KIND = "rejected"
+    VARYING = frozenset({"slot", "number"})
     reason: RejectReason
     owner: int = 0
     source: int = 0
@@ -112,6 +117,7 @@ class CaughtUp(Event):
     """Slots from `first` to this one were received as frames from the tape of `sender`."""
 
     KIND = "caught-up"
+    VARYING = frozenset({"slot", "first"})
     sender: int
     first: int
 
@@ -252,6 +258,34 @@ class Superseded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class NodeStart(Event):
+    """The process of a node runs, in this life of its disk (rule 12)."""
+
+    KIND = "start"
+    version: str
+    network: str
+    role: str
+    life: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetupWarning(Event):
+    """The machine is not set up as a node needs it, such as its socket buffers; the node runs."""
+
+    KIND = "setup"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStop(Event):
+    """The process of a node stops; `error` is empty for an orderly stop."""
+
+    KIND = "stop"
+    reason: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ClockWrong(Event):
     """The wall clock was set: a receiver stops sending and releasing (rule 13)."""
 
@@ -298,27 +332,64 @@ class NodeDied(Event):
     wait_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class EventRepeated(Event):
+    """Further `count` events named `of`, the last one with the text `text`, followed within `seconds`."""
+
+    KIND = "repeated"
+    of: str
+    level: str
+    text: str
+    count: int
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinesLost(Event):
+    """Lines could not be written to `output`: a full disk, or a reader that is too slow."""
+
+    KIND = "lines-lost"
+    VARYING = frozenset({"slot", "count"})
+    output: str
+    count: int
+
+
 NODE_EVENTS: dict[str, type[Event]] = {
     kind.KIND: kind
     for kind in (
         Conflict, Rejected, Diverged, RingRefused, Witnessed, CaughtUp, Voided, PromiseMade, RingEntered, FaultReported,
         LeaveAnnounced, GroupEntered, Suspected, FaultReceived, LeaveReceived, RingInvited, InvitationEnded, RingFormed,
-        GroupFormed, Superseded, ClockWrong, ClockBack, RetentionFailed, TornTailCut, TapeDamaged,
+        GroupFormed, Superseded, UnlistedSource, ClockWrong, ClockBack, RetentionFailed, TornTailCut, TapeDamaged,
+        NodeStart, NodeStop, SetupWarning, LinesLost,
     )
 }  # fmt: skip
 """The events that a node may report, by kind."""
+_FAULTS = frozenset(
+    {FaultReason.TOKEN_MISSING, FaultReason.PACKET_MISSING, FaultReason.REFUSED, FaultReason.CONTRADICTION}
+)
+_REQUESTS: dict[type[Event], str] = {FaultReported: "request", FaultReceived: "request-heard"}
+"""Names of messages to the servers that report no fault: to join a ring, for a changed set."""
+_BY_NAME = NODE_EVENTS | {name: kind for kind, name in _REQUESTS.items()}
+
+
+def is_request(event: Event) -> bool:
+    """Return whether a message to the reformation servers reports no fault, as at every start."""
+    return isinstance(event, FaultReported | FaultReceived) and event.reason not in _FAULTS
+
+
+def event_name(event: Event) -> str:
+    """Return the word for an event in logs, `--json` lines and metrics: its kind, or that of a request."""
+    return _REQUESTS[type(event)] if is_request(event) else event.KIND
 
 
 def event_fields(event: Event) -> dict[str, Any]:
     """Return the fields of an event without its slot, as they appear in JSON."""
-    values = asdict(event)
-    del values["slot"]
-    return values
+    return {field.name: getattr(event, field.name) for field in fields(event) if field.name != "slot"}
 
 
-def event_from_json(kind: str, slot: int, values: Mapping[str, Any]) -> Event | None:
-    """Return the event of a `--json` line; None for an unknown kind, or for other fields."""
-    known = NODE_EVENTS.get(kind)
+def event_from_json(name: str, slot: int, values: Mapping[str, Any]) -> Event | None:
+    """Return the event of a `--json` line; None for an unknown name, or for other fields."""
+    known = _BY_NAME.get(name)
     if known is None:
         return None
     found: dict[str, Any] = {}

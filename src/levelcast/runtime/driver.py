@@ -30,7 +30,7 @@ from levelcast import native
 from levelcast.overlay.probe import Prober
 from levelcast.protocol.clock import ClockGuard
 from levelcast.protocol.effects import GROUP, Effect, Forget, Persist, Release, Send, ServeTape
-from levelcast.protocol.events import Event
+from levelcast.protocol.events import Event, event_name
 from levelcast.protocol.history import Frame
 from levelcast.protocol.machine import Machine
 from levelcast.runtime.impairment import Impairment
@@ -415,7 +415,7 @@ class Driver:
                 assert isinstance(effect, Send)
                 self._send(effect.to, effect.message)
             elif isinstance(effect, Event):
-                self.counters.reports[effect.KIND] += 1
+                self.counters.reports[event_name(effect)] += 1
                 if self._on_event is not None:
                     self._on_event(effect)
             else:

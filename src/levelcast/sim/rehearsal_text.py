@@ -127,7 +127,7 @@ class RehearsalText:
             once = ("caught-up", node.id, min(sum(said[0] == "caught-up" for said in self._said), 3))
             self._say(f"{node.name} catches up {slots} slots by frames from {helper}'s tape", "cyan", once=once)
         elif isinstance(event, Conflict | Diverged | RingRefused | InvitationEnded):
-            self._say(f"{node.name}: {event.KIND}, {sentence(event)}", "red", vital=True)
+            self._say(f"{node.name}: {event.KIND}, {sentence(event, self._names)}", "red", vital=True)
 
     def _on_release(self, node: SimNode, release: Release) -> None:
         slot = release.frame.slot

@@ -77,7 +77,7 @@ class EventText:
                 | RetentionFailed()
                 | TapeDamaged()
             ):
-                return self._once(f"{name}: {event.KIND}, {sentence(event)}", _RED, name, event)
+                return self._once(f"{name}: {event.KIND}, {sentence(event, self._names)}", _RED, name, event)
             case NodeKilled():
                 return f"{name} is killed (kill -9)", _RED
             case NodeStarted():
@@ -88,7 +88,7 @@ class EventText:
             case RingInvited(generation=generation):
                 return self._once(f"{name} invites all receivers to ring {generation >> 32}", "", "invites")
             case InvitationEnded():
-                return self._once(f"{name} gives up for now: {sentence(event)}", _YELLOW, "gives up", name)
+                return self._once(f"{name} gives up for now: {sentence(event, self._names)}", _YELLOW, "gives up", name)
             case RingFormed():
                 return self._formed(event)
             case Voided(count=count):

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 
 from levelcast.cli.errors import duration_ns
+from levelcast.cli.live.line_output import LineOutput
 from levelcast.cli.options import NETWORK_FILE, Data, Impair, Interface, NetworkFile, option
-from levelcast.network import load_network
-from levelcast.network.placement import place_of
+from levelcast.errors import describe
+from levelcast.network import Network, load_network
+from levelcast.network.placement import Placement, place_of, places
 from levelcast.network.stripe_config import ring_config
 from levelcast.node.node import FREQUENT, Node
 from levelcast.node.options import NodeOptions
-from levelcast.protocol.event_text import sentence
-from levelcast.protocol.events import Event, event_fields
+from levelcast.protocol.events import Event, LinesLost, NodeStop, SetupWarning
+from levelcast.runtime.event_log import NodeLog, json_object, text_line
 from levelcast.runtime.realtime import Realtime
 from levelcast.runtime.sockets import LOOPBACK
 from levelcast.storage.disk import create_data, initialise_disk
+
+_STDOUT, _STDERR = 1, 2
 
 
 def node(
@@ -72,32 +77,83 @@ def node(
     run_ns = None if publish is None else duration_ns(publish)
     options = NodeOptions(rate, run_ns, impair, seed, interface, cast(Realtime, realtime), status_port)
 
-    def say(words: dict[str, Any]) -> None:
-        if not as_json:
-            return
-        try:
-            print(json.dumps(words), flush=True)
-        except BrokenPipeError:  # the process that started this node has exited
-            running.stop()
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-    def on_event(event: Event) -> None:
-        if isinstance(event, FREQUENT):
-            return
-        if as_json:
-            say({"event": event.KIND, "slot": event.slot, "detail": sentence(event), **event_fields(event)})
-        else:
-            typer.echo(f"{event.KIND} at slot {event.slot}: {sentence(event)}", err=True)
-
+    place = place_of(network, name, stripe)
     if initialise:
         create_data(data)
-        place = place_of(network, name, stripe)
         initialise_disk(data, place.part, ring_config(network, place.stripe).domain, network.tape.durable)
-    running = Node(network, name, data, time.time_ns(), options, on_event, stripe)
+    outputs = _Outputs(network, place, data, as_json=as_json)
+    try:
+        running = Node(network, name, data, time.time_ns(), options, outputs.add, stripe)
+    except Exception as error:
+        outputs.log_failed_start(error)
+        raise
+    outputs.on_closed = partial(running.stop, reason="its output was closed")
     if running.warning is not None:
-        typer.echo(f"levelcast: {running.warning}", err=True)
-    last = running.run(say)
-    if as_json:
-        say({**last, "final": True})
-    else:
+        outputs.add(SetupWarning(0, running.warning))
+        if as_json:
+            typer.echo(f"levelcast: {running.warning}", err=True)
+    try:
+        last = running.run(outputs.status)
+        if as_json:
+            outputs.lines.write(json.dumps({**last, "final": True}))
+    finally:
+        outputs.close()
+    if not as_json:
         typer.echo(", ".join(f"{key} {value}" for key, value in last.items()))
+
+
+class _Outputs:
+    """Outputs of a running node: its log, and JSON lines on stdout or the lines of the log on stderr."""
+
+    def __init__(self, network: Network, place: Placement, data: Path, *, as_json: bool) -> None:
+        self.on_closed: Callable[[], None] | None = None
+        self._node = place.part
+        self._names = {each.id: each.name for each in places(network, place.stripe)}
+        self._json = as_json
+        self.lines = LineOutput(_STDOUT if as_json else _STDERR, self._reader_gone, self._lost_line)
+        echo = None if as_json else self.lines.write
+        self._directory = data / place.part
+        self.log = NodeLog(self._directory, self._node, self._names, network.log, self._problem, echo)
+
+    def add(self, event: Event) -> None:
+        """Handle an event of the node."""
+        self.log.add(event)
+        if self._json and not isinstance(event, FREQUENT):
+            self.lines.write(self._json_line(event))
+
+    def status(self, status: dict[str, Any]) -> None:
+        """Handle the status of the node, which it reports a few times per second."""
+        self.log.tick()
+        if self._json:
+            self.lines.write_status(json.dumps(status))
+        else:
+            self.lines.flush()
+
+    def log_failed_start(self, error: Exception) -> None:
+        """Write an error to the log of a node that has a directory; the command prints it."""
+        if self._directory.is_dir():
+            self.log.echo = None
+            self.log.add(NodeStop(0, "error", describe(error)))
+        self.log.close()
+
+    def close(self) -> None:
+        self.log.close()
+        if not self.lines.close():
+            typer.echo("levelcast: the reader of the output was too slow; the last lines are in the log only", err=True)
+
+    def _json_line(self, event: Event) -> str:
+        return json.dumps(json_object(event, self._node, self._names, time.time_ns()))
+
+    def _lost_line(self, count: int) -> str:
+        event = LinesLost(0, "stdout" if self._json else "stderr", count)
+        self.log.add(event)
+        return self._json_line(event) if self._json else text_line(event, self._node, self._names, time.time_ns())
+
+    def _reader_gone(self) -> None:
+        """Stop a node whose JSON lines nobody reads any more: the process that started it has exited."""
+        if self._json and self.on_closed is not None:
+            self.on_closed()
+
+    @staticmethod
+    def _problem(text: str) -> None:
+        typer.echo(f"levelcast: {text}", err=True)

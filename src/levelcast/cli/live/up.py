@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -18,12 +20,15 @@ from levelcast.cli.errors import duration_ns, on_interrupt
 from levelcast.cli.options import NETWORK_FILE, Data, JsonAtEnd, NetworkFile, option
 from levelcast.cli.output import print_json, print_problems, table
 from levelcast.network import load_network
+from levelcast.network.placement import all_places
 from levelcast.network.roles import FLOOR
 from levelcast.node.cluster import Cluster, ClusterRun, Kill
 from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import ClusterVerdict, check_floors, judge
-from levelcast.protocol.event_text import sentence
+from levelcast.protocol.event_text import headline
+from levelcast.protocol.events import Event
 from levelcast.runtime.cpu_contention import CpuContention, explain_contention
+from levelcast.runtime.event_log import RepeatFilter
 from levelcast.storage.disk import create_data
 
 DOWN_S = 2.0
@@ -95,17 +100,44 @@ def _watch(console: Console, run: ClusterRun) -> None:
     cluster, told_s = run.cluster, 0.0
     on_interrupt(partial(setattr, run, "interrupted", True))
     live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
-    with live or nullcontext():
+    with live or nullcontext(), _EventPrinter(console, cluster) as events:
         for _ in run.steps():
-            while cluster.events:
-                name, event = cluster.events.popleft()
-                what = f"{event.KIND} {sentence(event)}".rstrip()
-                console.print(f"{cluster.elapsed_s:6.1f} s  {name}: {what}", soft_wrap=True)
+            events.print_new()
             if live is not None:
                 live.update(_table(cluster, run.phase))
             elif cluster.elapsed_s - told_s >= _PLAIN_LINE_EVERY_S:
                 told_s = cluster.elapsed_s
                 console.print(_line(cluster, run.phase), soft_wrap=True)
+
+
+class _EventPrinter:
+    """Print the events of a cluster; an event that a node repeats is counted. On exit, print the remaining ones."""
+
+    def __init__(self, console: Console, cluster: Cluster) -> None:
+        self._console = console
+        self._cluster = cluster
+        self._names = {place.id: place.name for place in all_places(cluster.network)}
+        self._repeats: defaultdict[str, RepeatFilter] = defaultdict(lambda: RepeatFilter(self._names))
+
+    def print_new(self) -> None:
+        while self._cluster.events:
+            name, event = self._cluster.events.popleft()
+            self._print(name, self._repeats[name].add(event, time.monotonic()))
+        for name, repeats in self._repeats.items():
+            self._print(name, repeats.due(time.monotonic()))
+
+    def _print(self, name: str, events: Iterable[Event]) -> None:
+        for event in events:
+            line = f"{self._cluster.elapsed_s:6.1f} s  {name} {headline(event, self._names)}"
+            self._console.print(line, soft_wrap=True, markup=False)
+
+    def __enter__(self) -> _EventPrinter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.print_new()
+        for name, repeats in self._repeats.items():
+            self._print(name, repeats.rest(time.monotonic()))
 
 
 def _table(cluster: Cluster, phase: str) -> Table:

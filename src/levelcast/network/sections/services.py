@@ -1,17 +1,19 @@
-"""[status], [tape] and [probe]: the status pages, storage and probes of nodes."""
+"""[status], [tape], [log] and [probe]: the status pages, storage, logs and probes of nodes."""
 
 from __future__ import annotations
 
 from levelcast.network.fields import Fields, known
 from levelcast.network.keys import FileKey, FileTable
-from levelcast.network.model import Keeping, Status
+from levelcast.network.model import Keeping, LogFiles, Status
 from levelcast.network.sections.draft import ID_LIMIT, Draft
 from levelcast.units import show_ns
 
 _LEAST_PROBE_NS = 10_000_000
-
+_LEAST_LOG_BYTES = 10_000
+_MOST_LOGS = 1000
 
 _KEEPING = Keeping()
+_LOG = LogFiles()
 TABLES = (
     FileTable(
         "[status]",
@@ -55,12 +57,25 @@ TABLES = (
             ),
         ),
     ),
+    FileTable(
+        "[log]",
+        (
+            FileKey(
+                "bytes",
+                f"size at which a [log](monitoring.md#logs) of a node is renamed to `NAME.log.1`, at least "
+                f"{_LEAST_LOG_BYTES // 1000} kB",
+                f'`"{_LOG.bytes // 1_000_000}MB"`',
+            ),
+            FileKey("keep", "number of renamed logs; older ones are removed", f"{_LOG.keep}"),
+            FileKey("json", "also write the events as JSON lines", "true"),
+        ),
+    ),
 )
 
 
 def read(root: Fields, draft: Draft) -> None:
     nodes = len(draft.network.node_names) * len(draft.network.stripes)
-    draft.add(status=_read_status(root, nodes), tape=_read_tape(root), probe_ns=_read_probe(root))
+    draft.add(status=_read_status(root, nodes), tape=_read_tape(root), log=_read_log(root), probe_ns=_read_probe(root))
 
 
 def _read_status(root: Fields, nodes: int) -> Status | None:
@@ -93,3 +108,11 @@ def _read_tape(root: Fields) -> Keeping:
         segment_records=fields.whole("segment", 1_000, 1_000_000_000),
     )
     return Keeping(**values)
+
+
+def _read_log(root: Fields) -> LogFiles:
+    fields = root.table("log")
+    size = fields.size("bytes")
+    if size is not None and size < _LEAST_LOG_BYTES:
+        fields.problem("bytes", f"has a size of {size:,} bytes; the minimum is {_LEAST_LOG_BYTES // 1000} kB")
+    return LogFiles(**known(bytes=size, keep=fields.whole("keep", 1, _MOST_LOGS), json=fields.flag("json")))
