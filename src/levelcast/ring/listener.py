@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 
 from levelcast.protocol.catchup import PendingCatchUp, take_over
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.effects import Checkpoint, Effect, Forget, Persist, Release, Send, ServeTape
+from levelcast.protocol.effects import GROUP, Checkpoint, Effect, Forget, Persist, Release, Send, ServeTape
 from levelcast.protocol.events import (
     CaughtUp,
     Conflict,
@@ -79,9 +79,6 @@ class ReceiverHooks(Releases, Protocol):
 
     def _asks_as(self) -> int | None:
         """Return the member that determines its NACK set (MS §5.2)."""
-
-    def _repair_destinations(self) -> tuple[int, ...]:
-        """Return the destinations of a repair that several nodes have requested."""
 
     def _on_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
         """Handle slots for which k_r requests were not answered (rule 5)."""
@@ -425,16 +422,27 @@ class Listener(ReceiverHooks):
             self._effects.append(Send(request.sender, passed_on(self._ring, self.member)))
         if found.from_tape and self._may_have_frames(request) and request.have < self.released:
             self._effects.append(ServeTape(request.sender, request.have, self.released))
-        others_wait = self._others_wait(request, now)
-        for_one, for_all = self._scope.split(found.items, request.sender, now, others_wait=others_wait)
+        for_one, for_all = self._split(found.items, request, now)
         self._effects.extend(Send(request.sender, repair) for repair in pack_repairs(self.member, for_one))
-        repairs = list(pack_repairs(self.member, for_all))
-        self._effects.extend(Send(to, repair) for to in self._repair_destinations() for repair in repairs)
+        self._effects.extend(Send(GROUP, repair) for repair in pack_repairs(self.member, for_all))
 
-    def _others_wait(self, request: Request, now: int) -> bool:
-        """Return whether others may wait for the items of a request (MS §5.2): not if they are long overdue."""
+    def _split(
+        self, items: list[Token | Data], request: Request, now: int
+    ) -> tuple[list[Token | Data], list[Token | Data]]:
+        """Return the items for the requester alone, and those that go to the core group (rule 5).
+
+        Only members of the ring share answers. A secondary gets its own: the rest of the core does not need what a
+        group has missed (MS §4.1).
+        """
         schedule = self._schedule
-        if self._askers is None or schedule is None or request.sender not in schedule.lives:
+        if schedule is None or request.sender not in schedule.lives:
+            return items, []
+        others_wait = self._others_wait(request, schedule, now)
+        return self._scope.split(items, request.sender, now, others_wait=others_wait)
+
+    def _others_wait(self, request: Request, schedule: Schedule, now: int) -> bool:
+        """Return whether others may wait for the items of a request (MS §5.2): not if they are long overdue."""
+        if self._askers is None:
             return False
         return now <= schedule.time_of(request.have + 1) + self.timing.recovery_ns
 

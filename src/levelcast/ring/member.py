@@ -187,9 +187,6 @@ class Member(Listener):
     def _asks_as(self) -> int | None:
         return self.member
 
-    def _repair_destinations(self) -> tuple[int, ...]:
-        return (GROUP,)
-
     def _on_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
         """Report a broken ring after k_r requests without a reply (rule 5)."""
         for slot, reason in faults if self.state == "ACTIVE" else ():

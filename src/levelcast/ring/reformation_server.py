@@ -42,6 +42,9 @@ from levelcast.timing.rules import REFUSED_ASKS
 from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import Era, Fault, FaultReason, Invite, Join, MemberLife, Message, Promised, Ring
 
+REMINDERS = 4
+"""Number of invitations in τ_r for a member of a ring that works: a lost one would extend its pause by τ_r."""
+
 Phase = Literal["IDLE", "WAITING", "INVITING", "ANNOUNCING"]
 
 NEXT: dict[Phase, frozenset[Phase]] = {
@@ -78,9 +81,12 @@ class ReformationServer(Machine):
         self._configured: frozenset[MemberLife] = frozenset(config.membership.members)
         self._deadline_ns = 0
         self._repeat_ns = 0
+        self._remind_ns = 0
         self._repeats = 0
         self._quiet_until_ns = now
         self._asked_by = 0
+        self._interrupts = False
+        """The reformation was requested without a fault, and interrupts a ring that works."""
         self._patience: dict[int, tuple[int, int]] = {}
         self._effects: list[Effect] = []
 
@@ -124,6 +130,7 @@ class ReformationServer(Machine):
             return
         if self.phase == "IDLE" and now >= self._quiet_until_ns:
             self._asked_by = _on_behalf_of(fault)
+            self._interrupts = fault.reason in (FaultReason.OUTSIDE, FaultReason.MEMBERSHIP)
             self._wait(now, self.rank * self.timing.backoff_ns)
             self._effects.append(FaultReceived(0, fault.reason, fault.reporter, fault.suspect))
 
@@ -142,6 +149,7 @@ class ReformationServer(Machine):
             return
         if self.phase == "IDLE" and now >= self._quiet_until_ns:
             self._asked_by = 0
+            self._interrupts = True
             self._wait(now, self.rank * self.timing.backoff_ns)
             self._effects.append(LeaveReceived(0, fault.reporter))
 
@@ -182,6 +190,7 @@ class ReformationServer(Machine):
         self._joins = {}
         self._repeats = 0
         self._repeat_ns = now
+        self._remind_ns = now + self._remind_after_ns
         self._deadline_ns = now + self.timing.join_ns
         self._effects.append(RingInvited(0, self._generation))
 
@@ -192,6 +201,8 @@ class ReformationServer(Machine):
     def _keep_inviting(self, now: int) -> None:
         if now >= self._deadline_ns and self._try_to_form(now):
             return
+        if self._repeat_ns > now >= self._remind_ns:
+            self._remind(now)
         if now >= self._repeat_ns:
             if self._repeats >= 2 * self.timing.attempts:
                 self._become("IDLE")
@@ -199,7 +210,19 @@ class ReformationServer(Machine):
                 return
             self._repeats += 1
             self._repeat_ns = now + self.timing.request_ns
+            self._remind_ns = now + self._remind_after_ns
             self._effects.append(Send(GROUP, Invite(self._generation, self.server)))
+
+    @property
+    def _remind_after_ns(self) -> int:
+        return self.timing.request_ns // REMINDERS
+
+    def _remind(self, now: int) -> None:
+        """Invite members of a ring that worked once more, if they have not joined: it stands still meanwhile."""
+        self._remind_ns = now + self._remind_after_ns
+        for life in self.ring.members if self.ring is not None and self._interrupts else ():
+            if life not in self._joins and life not in self._leaving:
+                self._effects.append(Send(life.member, Invite(self._generation, self.server)))
 
     def _on_join(self, join: Join, now: int) -> None:
         if self.phase != "INVITING" or join.generation != self._generation:
@@ -341,9 +364,10 @@ class ReformationServer(Machine):
             return None
         if self.phase == "WAITING":
             return self._deadline_ns
-        if self.phase == "INVITING" and self._deadline_ns > now:
-            return min(self._repeat_ns, self._deadline_ns)
-        return self._repeat_ns
+        if self.phase == "ANNOUNCING":
+            return self._repeat_ns
+        next_ns = min(self._repeat_ns, self._remind_ns)
+        return min(next_ns, self._deadline_ns) if self._deadline_ns > now else next_ns
 
 
 def best_of(joins: Sequence[Join]) -> Join:

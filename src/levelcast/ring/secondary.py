@@ -198,10 +198,6 @@ class Secondary(Listener):
         group = self.group
         return group is not None and token.group == group.number and token.sender in group.members
 
-    def _repair_destinations(self) -> tuple[int, ...]:
-        """Return the members of the group that it serves: it never sends to the core group."""
-        return self.claims.group.members if self.claims.group is not None else ()
-
     def _on_group_invite(self, invite: GroupInvite, now: int) -> None:
         if self._trusted and not self._leaving:  # otherwise it would miss its turns and be suspected immediately
             self._effects.append(Send(invite.server, self._plea(invite.number)))
@@ -289,7 +285,8 @@ class Secondary(Listener):
     def _pass_token(self, group: Group, turns: Turns, now: int) -> None:
         token = GroupToken(self.member, self.generation, group.number, self._turn[0], self._lowest_have(now))
         self._turn = turns.next_of(self.member, now)
-        for node in (group.primary, *group.members, *self._repair_destinations()):
+        served = self.claims.group.members if self.claims.group is not None else ()
+        for node in (group.primary, *group.members, *served):
             if node != self.member:
                 self._effects.append(Send(node, token))
 

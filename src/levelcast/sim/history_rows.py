@@ -157,7 +157,7 @@ def steady_figures(found: ProtocolFigures) -> dict[str, Any]:
 
 def _world(values: Values, seed: int) -> dict[str, Any]:
     globe = build_globe(*made_up_cities(values["cities"], seed), size_of(values), seed)
-    told = {name: values[name] for name in ("loss", "slots", "follow", "branch_loss", "scoped")}
+    told = {name: values[name] for name in ("loss", "slots", "follow", "branch_loss")}
     figures: dict[str, Any] = dict(run_world(globe, Conditions(**told, seed=seed)).figures())
     figures["simulated_s"] = figures["slots"] * globe.size.slot_ms / 1e3
     figures["late_releases"] = round(figures["releases"] * (1 - figures["on_time"]))

@@ -87,17 +87,6 @@ class Word(Parameter):
 
 
 @dataclass(frozen=True, slots=True)
-class Flag(Parameter):
-    """Flag: yes or no."""
-
-    def read(self, text: str) -> Value:
-        word = text.strip().lower()
-        if word not in ("yes", "no", "true", "false"):
-            raise ValueError(f"{self.name}={text} is not valid; use yes or no")
-        return word in ("yes", "true")
-
-
-@dataclass(frozen=True, slots=True)
 class Sets(Parameter):
     """Sets of receivers that send requests in turn (MS §5.2): a number, `tree` or `none`."""
 
@@ -133,7 +122,6 @@ PARAMETERS: dict[str, tuple[Parameter, ...]] = {
         Number("slot", "Slot length τ, in ms.", _SIZE.slot_ms, 1, 60_000, unit="ms"),
         Number("loss", "Loss ratio of each copy.", _CALM.loss, 0, 0.5, unit="%"),
         Number("branch_loss", "Fraction of multicasts lost for a complete city.", 0.0, 0, 0.5, unit="%"),
-        Flag("scoped", "Send replies to several secondaries to their group only.", False),
         Number("slots", "Measured slots in the core.", _CALM.slots, 2, 10**6, whole=True),
         Number("follow", "Measured slots at the subscribers.", _CALM.follow, 1, 10**6, whole=True),
     ),

@@ -69,7 +69,6 @@ def world(
     branch_loss: Annotated[
         float, option("Ratio of multicasts that are lost for all of a city (MS §3.9).", min=0, max=0.5)
     ] = 0.0,
-    scoped: Annotated[bool, option("Send replies for several secondaries only to their group.", "--scoped")] = False,
     slots: Annotated[int, option("Number of slots measured in the core.", min=2)] = 1_000,
     follow: Annotated[int, option("Number of slots measured at the subscribers.", min=1)] = 200,
     seed: Annotated[int, option("Random seed; the same seed gives the same result.", min=0)] = 1,
@@ -99,10 +98,7 @@ def world(
             reach_ms=duration_ns(reach, "--reach", 1) / 1e6,
             slot_ms=duration_ns(slot, "--slot", 1) / 1e6,
         )
-        plans = [
-            Conditions(each, slots, follow, branch_loss=branch_loss, scoped=scoped, seed=seed)
-            for each in (loss or [0.01, 0.1])
-        ]
+        plans = [Conditions(each, slots, follow, branch_loss=branch_loss, seed=seed) for each in (loss or [0.01, 0.1])]
         globe = build_globe(*_cities(delays, weights, cities, seed), size, seed)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

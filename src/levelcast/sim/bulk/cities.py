@@ -89,11 +89,11 @@ class Globe:
         shape = Shape("pipelined", int(size.slot_ms * MS), size.primaries // 2 + 1, size.primaries, servers=2, layers=1)
         return derive(path, shape)
 
-    def core(self, loss: float, *, branch_loss: float = 0.0, scoped: bool = False) -> Core:
+    def core(self, loss: float, *, branch_loss: float = 0.0) -> Core:
         error = self.size.clock_error_ms
         clocks = np.random.default_rng(self.seed).uniform(-error, error, len(self.city))
         delays, timing, needed = self.delays.with_loss(loss), self.derived(loss).timing, self.size.primaries // 2 + 1
-        return Core(delays, self.city, self.home, self.sources, timing, needed, clocks, branch_loss, scoped)
+        return Core(delays, self.city, self.home, self.sources, timing, needed, clocks, branch_loss)
 
 
 def made_up_cities(count: int, seed: int = 1) -> tuple[Delays, Matrix]:

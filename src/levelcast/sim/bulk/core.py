@@ -65,9 +65,6 @@ class Core:
     """Clock error of each receiver; positive if its clock is ahead."""
     branch_loss: float = 0.0
     """Probability that a multicast is lost for all receivers of a city (MS §3.9), added to the loss of each copy."""
-    scoped: bool = False
-    """Send a reply to several secondaries to their own group, not to the complete core. The protocol does not do this;
-    the model shows what it would save."""
 
     @property
     def receivers(self) -> int:
@@ -368,7 +365,7 @@ class BulkCore:
         return np.where(asking < self.m, site, self.core.home[asking])
 
     def _answer(self, item: _Item, asking: Indexes, asked: Indexes, heard_ms: Times) -> None:
-        """Reply by unicast, or by multicast if another receiver sent the same request within τ_r (rule 5)."""
+        """Reply by unicast, or by multicast if another primary sent the same request within τ_r (rule 5)."""
         city, counts, has_ms = self.core.city, self._counts, item.has_ms
         order = np.lexsort((heard_ms, asked))
         asking, asked, heard_ms = asking[order], asked[order], heard_ms[order]
@@ -377,34 +374,18 @@ class BulkCore:
         before, before_ms = np.roll(asking, 1), np.roll(heard_ms, 1)
         before[first], before_ms[first] = item.asker[asked[first]], item.asked_ms[asked[first]]
         to_all = (before >= 0) & (before != asking) & (np.abs(heard_ms - before_ms) <= self.request_ms)
+        to_all &= (asking < self.m) & (before < self.m)
         last = np.roll(first, -1)
         item.asker[asked[last]], item.asked_ms[asked[last]] = asking[last], heard_ms[last]
         alone = ~to_all
         arrives = self._unicast(city[asked[alone]], city[asking[alone]], heard_ms[alone])
         has_ms[asking[alone]] = np.minimum(has_ms[asking[alone]], arrives)
-        to_group = to_all & (asking >= self.m) & self.core.scoped
         if self._counting:
-            groups, others = int(to_group.sum()), int((to_all & ~to_group).sum())
             counts.answers += len(asking)
-            counts.answers_to_all += groups + others
-            counts.copies += int(alone.sum()) + groups * (self.n // self.m - 1) + others * (self.n - 1)
-        if to_group.any():
-            self._answer_group(has_ms, asked[to_group], heard_ms[to_group])
-            to_all &= ~to_group
+            counts.answers_to_all += int(to_all.sum())
+            counts.copies += int(alone.sum()) + int(to_all.sum()) * (self.n - 1)
         if to_all.any():
             self._answer_all(has_ms, city[asked[to_all]], heard_ms[to_all])
-
-    def _answer_group(self, has_ms: Times, asked: Indexes, sent_ms: Times) -> None:
-        """Send replies of primaries to their own secondaries."""
-        missing = np.flatnonzero(has_ms > sent_ms.min())
-        missing = missing[np.argsort(self.core.home[missing], kind="stable")]
-        homes = self.core.home[missing]
-        begin, end = np.searchsorted(homes, asked), np.searchsorted(homes, asked, side="right")
-        number = end - begin
-        which = np.repeat(np.arange(len(asked)), number)
-        to = missing[np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number) + begin[which]]
-        came = self._unicast(self.core.city[asked[which]], self.core.city[to], sent_ms[which])
-        np.minimum.at(has_ms, to, came)
 
     def _answer_all(self, has_ms: Times, city: Indexes, sent_ms: Times) -> None:
         """Multicast replies from `city`; only the first `MOST_ANSWERS` are simulated."""

@@ -27,7 +27,6 @@ class Conditions:
     """Number of those slots that are simulated at the subscribers."""
     packets_per_slot: float = 1.0
     branch_loss: float = 0.0
-    scoped: bool = False
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -147,7 +146,7 @@ _SHARES = (("50", 0.5), ("90", 0.9), ("99", 0.99), ("99.9", 0.999))
 def run_world(globe: Globe, conditions: Conditions, tell: Tell | None = None) -> WorldRun:
     """Run the core, then the subscribers. The same globe and conditions give the same metrics, bit for bit."""
     size = globe.size
-    core = globe.core(conditions.loss, branch_loss=conditions.branch_loss, scoped=conditions.scoped)
+    core = globe.core(conditions.loss, branch_loss=conditions.branch_loss)
     gap_ms = size.sources * size.slot_ms / conditions.packets_per_slot
     of_core, of_edge = (partial(tell, part) if tell is not None else None for part in ("core", "customers"))
     in_core = BulkCore(core, conditions.seed).run(conditions.slots, gap_ms, warm=2 * size.primaries, tell=of_core)
