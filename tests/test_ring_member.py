@@ -654,6 +654,21 @@ def test_a_new_member_asks_to_be_let_in_and_then_now_and_again() -> None:
     assert asked in seat.step(at=START + PIPELINED.ask_ns)
 
 
+@pytest.mark.parametrize(
+    ("reason", "vouched"),
+    [
+        (FaultReason.OUTSIDE, True),
+        (FaultReason.STUCK, True),
+        (FaultReason.LEAVING, False),
+        (FaultReason.TOKEN_MISSING, False),
+    ],
+)
+def test_a_member_vouches_only_for_a_life_that_asks_to_join(reason: int, vouched: bool) -> None:
+    seat = seat_in_ring(ring=make_ring(5, (1, 2), configured=membership(1, 2, 3)))
+    faults = sent(seat.step(Fault(3, 1, 0, 0, reason, 0, 0), at=START), Fault)
+    assert [(fault.reason, fault.suspect) for fault in faults] == [(FaultReason.MEMBERSHIP, 3)] * vouched
+
+
 def test_a_promise_without_its_ring_is_reported() -> None:
     seat = promised()
     assert seat.receiver.wake_ns is not None

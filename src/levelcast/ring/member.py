@@ -37,6 +37,9 @@ from levelcast.wire.messages import Data, Fault, FaultReason, Invite, Join, Mark
 from levelcast.wire.token_codec import MAX_MARKS
 
 
+JOIN_REQUESTS = (FaultReason.OUTSIDE, FaultReason.STUCK)
+
+
 class Member(Listener):
     """One primary receiver, sans I/O."""
 
@@ -279,15 +282,15 @@ class Member(Listener):
             return
         fault = Fault(self.member, self.life, self.generation, self.promised, reason, slot, suspect)
         # Join requests go to the members too: one of them may have to vouch for the sender.
-        asks = reason in (FaultReason.OUTSIDE, FaultReason.STUCK)
-        self._effects.append(Send(GROUP if asks else SERVERS, fault))
+        self._effects.append(Send(GROUP if reason in JOIN_REQUESTS else SERVERS, fault))
         self._report(FaultReported(slot, reason, suspect))
 
     def _on_fault(self, fault: Fault, now: int) -> None:
-        """Vouch for a life that is configured and not in the ring: a server that was down may not know it."""
+        """Vouch for a life that asks to join, is configured and not in the ring: a server may not know it."""
         life = MemberLife(fault.reporter, fault.life)
         if (
-            self.active
+            fault.reason in JOIN_REQUESTS
+            and self.active
             and self._ring is not None
             and life in self.history.tip.records[-1].membership.members
             and life not in self._ring.members
