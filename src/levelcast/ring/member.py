@@ -36,7 +36,6 @@ from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import Data, Fault, FaultReason, Invite, Join, Mark, MemberLife, Promised, Ring, Token
 from levelcast.wire.token_codec import MAX_MARKS
 
-
 JOIN_REQUESTS = (FaultReason.OUTSIDE, FaultReason.STUCK)
 
 
