@@ -121,16 +121,17 @@ def test_the_quarantine_has_its_columns(tmp_path: Path) -> None:
 # -- LEAN -------------------------------------------------------------------------------------------------
 
 
-def test_quotes_of_lean_tell_one_side_and_rows_are_merged_by_time(tmp_path: Path) -> None:
+def test_quotes_of_lean_tell_one_side_and_each_file_has_its_own_numbers(tmp_path: Path) -> None:
     (tmp_path / "ibm_quote.csv").write_text(
         "1000,1800100,300,0,0,P,1,0\n2000,0,0,1818000,3000,Q,800,1\n3000,0,0,1,2,?,1,0\n3000,0,0,1,2,Q,1\n"
     )
     (tmp_path / "ibm_trade.csv").write_text("1000,1810000,100,N,0,0\n999,1820000,100,D,40,0\n")
     rows, refused = read(tmp_path, "lean", day=DAY)
     assert [(row["sequence"], row["kind"], row["ts_event"] - MIDNIGHT) for row in rows] == [
-        (1, "quote", 10**9), (2, "trade", 10**9), (3, "trade", 999 * 10**6), (4, "quote", 2 * 10**9),
+        (1, "quote", 10**9), (2, "quote", 2 * 10**9),
+        (FILE_STEP + 1, "trade", 10**9), (FILE_STEP + 2, "trade", 999 * 10**6),
     ]  # fmt: skip
-    bid, first, second, ask = rows
+    bid, ask, first, second = rows
     assert (bid["side"], bid["bid_px"], bid["bid_sz"], bid["ask_px"]) == ("B", 180_010_000_000, 300, None)
     assert (ask["side"], ask["ask_px"], ask["price"], ask["size"]) == ("A", 181_800_000_000, 181_800_000_000, 3000)
     assert (ask["condition"], ask["flags"], ask["venue"], bid["venue"]) == (0x800, 2, "XNAS", "ARCX")
@@ -157,11 +158,12 @@ def test_the_days_of_us_trades(data_dir: Path, day: int, count: int) -> None:
     assert len(sequence) == count
     assert sum(map(len, found["quote"])) == (585_922 if day == 7 else 0)
     whole = np.sort(np.concatenate(found["trade"] + found["quote"]))
-    assert whole.tolist() == list(range(1, len(whole) + 1))
+    files = np.unique(whole // FILE_STEP, return_counts=True)[1].tolist()
+    assert (whole % FILE_STEP).tolist() == [place for rows in files for place in range(1, rows + 1)]
     directory = SymbolDirectory(parse_network(network_text()))
     published = np.concatenate(list(open_trades([folder], directory, format="lean", day=when)))
     assert volume == int(published["size"].astype(np.int64).sum())
-    assert np.concatenate(prices["trade"])[np.argsort(sequence)].tolist() == published["price"].tolist()
+    assert np.sort(np.concatenate(prices["trade"])).tolist() == np.sort(published["price"]).tolist()
 
 
 # -- ITCH -------------------------------------------------------------------------------------------------

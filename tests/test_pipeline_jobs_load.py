@@ -13,9 +13,9 @@ import pytest
 
 from levelcast.pipeline.input import release_logs
 from levelcast.pipeline.input.probes import load_probes
+from levelcast.pipeline.jobs import load as jobs_load
 from levelcast.pipeline.jobs import refresh as jobs_refresh
 from levelcast.pipeline.jobs.load import (
-    load_files,
     load_pieces,
     load_releases,
     load_status,
@@ -33,7 +33,6 @@ from tests.test_pipeline_input_tapes import write
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
-from levelcast.pipeline import register
 from levelcast.pipeline.input.load import read_pieces
 
 __all__ = ["spark"]
@@ -47,11 +46,6 @@ T0 = 1_794_787_200 * S
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake.create(tmp_path / "lake")
-
-
-def tape_rows(spark: Any, directory: Path) -> Any:
-    register(spark)
-    return spark.read.format("levelcast").load(str(directory))
 
 
 def keys(spark: Any, lake: Lake, name: str) -> list[tuple[int, int]]:
@@ -109,14 +103,6 @@ def test_after_a_crash_each_table_takes_what_it_does_not_have(
 
 def _content(lake: Lake, name: str) -> list[str]:
     return sorted(map(str, lake.arrow(name).to_pylist())) if lake.has(name) else []
-
-
-def test_other_input_lands_once_by_what_it_is(spark: Any, lake: Lake, tmp_path: Path) -> None:
-    write(tmp_path / "a", make_frames(5, 1)).close()
-    rows = tape_rows(spark, tmp_path / "a")
-    assert load_files(spark, lake, rows, "a", "abc").rows("tape") > 0
-    assert load_files(spark, lake, rows, "a", "abc").commits == {}
-    assert load_files(spark, lake, rows, "a", "def").rows("tape") > 0
 
 
 def test_derived_tables_follow_their_bases_and_no_more(
@@ -194,6 +180,27 @@ def test_releases_are_late_ones_and_histograms(spark: Any, lake: Lake, tmp_path:
     ]
     assert [(row.slot, row.records, row.released_ns) for row in rows if row.kind == "late"] == [(71, 9, T0 + 72 * S)]
     assert sum(row.records for row in rows if row.kind == "delay") == 2 * 70 * 4
+
+
+def test_several_tasks_read_release_logs_and_find_the_same(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for receiver, shift in (("a", 0), ("b", 3_000)):
+        log = ReleaseLog(tmp_path / "data" / receiver / "releases", entries_per_file=40)
+        for n in range(1, 231 if receiver == "a" else 200):
+            log.append([Released(n, 1, T0 + n * S, T0 + n * S + 1_500 + shift * (n % 3), 4, n % 50 == 0)])
+        log.close()
+    logs = release_logs.find_logs([tmp_path / "data"])
+    ranges = release_logs.slot_ranges(logs, {"a": 30}, 100)
+    assert len(ranges) == 4
+    assert [each.low for each in ranges[1:]] == [each.high + 1 for each in ranges[:-1]]
+    one, many = Lake.create(tmp_path / "one"), Lake.create(tmp_path / "many")
+    load_releases(spark, one, [tmp_path / "data"])
+    monkeypatch.setattr(jobs_load, "ENTRIES_PER_TASK", 100)
+    load_releases(spark, many, [tmp_path / "data"])
+    assert _content(many, "releases") == _content(one, "releases")
+    assert many.all_marks("releases") == one.all_marks("releases") == {"releases/a": 230, "releases/b": 199}
+    assert load_releases(spark, many, [tmp_path / "data"]) is None
 
 
 def test_release_rows_without_a_second_receiver_have_no_spread() -> None:

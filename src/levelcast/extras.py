@@ -18,7 +18,7 @@ EXTRA_OF_PACKAGE = {
     "pyspark": "spark",
     "deltalake": "spark",
     "pandas": "spark",
-    "duckdb": "test-spark",
+    "duckdb": "spark",
 }
 """Optional packages that users need, each with the extra that installs it."""
 _JAVA_LIMIT_S = 1.5

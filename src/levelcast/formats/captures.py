@@ -5,18 +5,16 @@
 | `dbn`     | `.dbn`, `.dbn.zst`                                   | all records of a tape's types | the file's     |
 | `csv`     | `.csv`, `.csv.gz` with a header                      | trades                        | the file's     |
 | `parquet` | `.parquet`                                           | trades                        | the file's     |
-| `lean`    | `<symbol>_trade.csv[.gz]`, `<symbol>_quote.csv[.gz]` | trades, quotes                | merged by time |
+| `lean`    | `<symbol>_trade.csv[.gz]`, `<symbol>_quote.csv[.gz]` | trades, quotes                | the file's     |
 | `lobster` | `<symbol>_<date>_..._message_<n>.csv[.gz]`           | orders, trades, quotes        | the file's     |
 | `itch`    | NASDAQ's own layout, also `.gz`                      | orders, trades, statuses      | the file's     |
 | `iex`     | pcap or pcapng of IEX-TP, also `.gz`                 | price levels, trades, status  | the capture's  |
 
-- Work is divided into *tasks*, which may be read on any machine: one per file, one per LOBSTER file with its orderbook,
-  and one for all LEAN files, which have to be merged.
+- Work is divided into *tasks*, which may be read on any machine: one per file, and one per LOBSTER file with its
+  orderbook.
 - A row's `sequence` is its position in its file; each further file begins `FILE_STEP` later. A refused row has a
-  position too, so it leaves a gap and later rows keep their numbers.
-- LEAN's files have no sequence: theirs is the position in the order by time. Rows of the same millisecond keep the
-  order of the files as given (a directory's by name), and rows within a file keep their order. That needs all rows of
-  the day in memory, about 150 bytes per row.
+  position too, so it leaves a gap and later rows keep their numbers. A file's rows are numbered alike whatever other
+  files are read with it, so nothing merges the files of a day: their times do.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from levelcast.formats.dbn_events import dbn_events
 from levelcast.formats.event_batches import Chunk, Events, RefusedRow
 from levelcast.formats.iex import iex_events
 from levelcast.formats.itch import itch_events
-from levelcast.formats.lean import lean_event_files, lean_events, merged_order
+from levelcast.formats.lean import lean_event_files, lean_events
 from levelcast.formats.lobster import lobster_events, lobster_files
 
 __all__ = ["FILE_STEP", "FORMATS", "CaptureBatch", "NumberedEvents", "Task", "TradeFileError", "read_task", "tasks_of"]
@@ -96,7 +94,7 @@ def tasks_of(
             raise TradeFileError(f"{path}: file or directory not found; specify another one")
     groups: list[tuple[str, ...]]
     if format == "lean":
-        groups = [tuple(str(path) for path in lean_event_files(given))]
+        groups = [(str(path),) for path in lean_event_files(given)]
     elif format == "lobster":
         groups = [tuple(str(each) for each in pair if each is not None) for pair in lobster_files(given)]
     else:
@@ -107,9 +105,6 @@ def tasks_of(
 
 def read_task(task: Task) -> Iterator[CaptureBatch]:
     """Yield the events of a task in batches, and the refused rows."""
-    if task.format == "lean":
-        yield from _merged(task)
-        return
     for chunk in _chunks(task):
         placed = [NumberedEvents(events, task.first + events.place) for events in chunk.events if len(events.records)]
         yield CaptureBatch(task.paths[0], placed, chunk.refused)
@@ -124,18 +119,4 @@ def _chunks(task: Task) -> Iterator[Chunk]:
     if task.format == "iex":
         return iex_events(path)
     assert task.day is not None
-    return itch_events(path, task.day)
-
-
-def _merged(task: Task) -> Iterator[CaptureBatch]:
-    assert task.day is not None
-    files: list[list[Events]] = []
-    for path in task.paths:
-        files.append([])
-        for chunk in lean_events(Path(path), task.day):
-            files[-1] += chunk.events
-            if chunk.refused:
-                yield CaptureBatch(path, [], chunk.refused)
-    for path, events, sequences in zip(task.paths, files, merged_order(files), strict=True):
-        for each, sequence in zip(events, sequences, strict=True):
-            yield CaptureBatch(path, [NumberedEvents(each, task.first + sequence)], [])
+    return lean_events(path, task.day) if task.format == "lean" else itch_events(path, task.day)

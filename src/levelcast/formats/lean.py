@@ -9,15 +9,14 @@ Only trades are published (`read_lean`); `lean_events` yields both.
   `condition` is hexadecimal. A trade that the vendor marked as suspicious gets DBN's flag for remarks of the publisher.
 - A quote has one side and 0 on the other: `side` has the side, and `price` and `size` repeat its values.
 - A venue is a letter. `VENUES` has the market code of each: these are the names of the floors.
-- Several files are merged by time. They have no sequence number: rows of the same millisecond keep the order of the
-  files as given, and rows within a file always keep their order, even if its times run backwards.
+- To be published, several files are merged by time. They have no sequence number: rows of the same millisecond keep the
+  order of the files as given, and rows within a file always keep their order, even if its times run backwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import date
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -126,15 +125,20 @@ def lean_event_files(paths: Sequence[Path]) -> list[Path]:
     return named_files(paths, _NAME_ENDS + _QUOTE_ENDS, missing)
 
 
-def lean_events(path: Path, day: date) -> Iterator[Chunk]:
-    """Yield the trades or quotes of one file, and the refused rows."""
+def symbol_and_kind(path: Path) -> tuple[str, str]:
+    """Return what the name of a file tells: the symbol, and trade or quote. Raise TradeFileError if it does not."""
     end = next((each for each in _NAME_ENDS + _QUOTE_ENDS if path.name.endswith(each)), None)
     if end is None or path.name == end:
         raise TradeFileError(
             f"{path}: its name does not show its content; rename it to <symbol>_trade.csv.gz or _quote.csv.gz"
         )
-    symbol, clock, places = path.name.removesuffix(end).upper(), NewYorkClock(day), Noted()
-    make, names = (_trades, COLUMNS) if end in _NAME_ENDS else (_quotes, QUOTE_COLUMNS)
+    return path.name.removesuffix(end).upper(), "trade" if end in _NAME_ENDS else "quote"
+
+
+def lean_events(path: Path, day: date) -> Iterator[Chunk]:
+    """Yield the trades or quotes of one file, and the refused rows."""
+    (symbol, kind), clock, places = symbol_and_kind(path), NewYorkClock(day), Noted()
+    make, names = (_trades, COLUMNS) if kind == "trade" else (_quotes, QUOTE_COLUMNS)
 
     def convert(part: Any, rows: Rows) -> list[Events]:
         records = make(part, symbol, rows, clock, places)
@@ -167,24 +171,6 @@ def _venues(batch: Any, rows: Rows) -> Coded:
         if letter not in VENUES:
             rows.fail(venues.first(code), f"unknown venue {letter!r}; the letters are {', '.join(VENUES)}")
     return Coded(venues.codes, [VENUES[letter] for letter in venues.names])
-
-
-def merged_order(files: Sequence[Sequence[Events]]) -> list[list[npt.NDArray[np.int64]]]:
-    """Return the position of each row, from 1, in the order of `merge`: rows within a file keep their order, and rows
-    of the same time keep the order of the files."""
-    keys = [np.zeros(0, np.uint64)]
-    for events in files:
-        times = [each.records["ts_event"] for each in events]
-        keys.append(np.maximum.accumulate(np.concatenate(times)) if times else keys[0])
-    order = np.argsort(np.concatenate(keys), kind="stable")
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(1, len(order) + 1)
-    out, at = [], 0
-    for events in files:
-        ends = at + np.cumsum([0, *(len(each.records) for each in events)])
-        out.append([places[low:high] for low, high in pairwise(ends.tolist())])
-        at = int(ends[-1])
-    return out
 
 
 def merge(streams: Sequence[Iterator[RecordArray]]) -> Iterator[RecordArray]:

@@ -56,7 +56,7 @@ def matrix(
     if out is not None and out.exists() and not force:
         raise FileExistsError(0, "already exists; use --force to replace it", str(out))
     with spark_errors():
-        require_spark()
+        require_spark(master)
         from levelcast.pipeline.lake.lake import Lake
         from levelcast.pipeline.matrix.file import measured_file
         from levelcast.pipeline.matrix.job import measure
@@ -66,7 +66,7 @@ def matrix(
             known = ", ".join(f"{each:g}" for each in QUANTILES)
             raise LakeError(f"quantile {quantile:g} is not supported; use one of {known}")
         tables = Lake(lake)
-        with spark_session(master, "levelcast matrix") as spark, tables.alone():
+        with spark_session(master, "levelcast matrix", inputs=[lake / "probes"]) as spark, tables.alone():
             measured = measure(spark, tables, network, hour, quantile, loss)
         text = measured_file(measured, network, lake.name, fix_timing=fix_timing)
     if out is not None:

@@ -15,18 +15,20 @@ import typer
 from rich.console import Console
 
 from levelcast.cli.errors import duration_ns, on_interrupt, parse_day
+from levelcast.cli.lake.check import check
 from levelcast.cli.lake.spark import spark_errors, working
 from levelcast.cli.main import COMMANDS
 from levelcast.cli.options import AsJson, LakeDir, Master, Unsound, option
 from levelcast.cli.output import print_json, table
 from levelcast.pipeline.lake.defaults import EVERY_S, KEEP_HOURS, MOST_RECORDS, TARGET_BYTES, LakeError
-from levelcast.pipeline.session import is_small, require_spark, spark_session
+from levelcast.pipeline.session import refuse_remote, require_spark, spark_session
 
 if TYPE_CHECKING:
     from levelcast.pipeline.jobs.load import Loaded
     from levelcast.pipeline.lake.lake import Lake
 
 app = typer.Typer(help=COMMANDS["pipeline"].help, no_args_is_help=True)
+app.command()(check)
 
 
 class Format(enum.StrEnum):
@@ -69,7 +71,8 @@ def run(
     """Load the input into the lake and update the derived tables.
 
     A tape resumes after its last loaded record, from any receiver with valid frames. Other files are loaded once, by
-    their content. If a run was killed, repeat it: no row is duplicated or partial.
+    their content, under any name and in any list; a file with some rows of another one is refused. If a run was killed,
+    repeat it: no row is duplicated or partial.
 
     Examples:
 
@@ -86,6 +89,8 @@ def run(
     if as_json:
         print_json(done, None)
         return
+    for line in done["skipped"]:
+        typer.echo(f"levelcast: {line}", err=True)
     print_rows(Console(highlight=False), rows)
     typer.echo(f"Finished in {seconds:.1f} s. To see a report: levelcast report --lake {lake} -o report.html")
 
@@ -103,20 +108,26 @@ def execute(
     unsound: bool = False,
 ) -> dict[str, Any]:
     """Load the input and refresh the tables; return the number of rows added to each."""
-    require_spark()
+    require_spark(master)
     from levelcast.pipeline.derive import corrections
     from levelcast.pipeline.input.load import CONSOLIDATED, MASKS, load
     from levelcast.pipeline.jobs.refresh import refresh
 
     began = time.perf_counter()
     _look_at(paths, format, on, venue, unsound=unsound)
-    with working(quiet=quiet) as tell, _at_work(lake, master, "run", tell, small=is_small(paths)) as (spark, tables):
+    with working(quiet=quiet) as tell, _at_work(lake, master, "run", tell, paths) as (spark, tables):
         loaded = load(spark, tables, paths, format.value, on, stripe, tell, venue, unsound=unsound)
         mask = MASKS.get(format.value, corrections.NO_PRICE)
         made = refresh(spark, tables, tell, mask, format.value in CONSOLIDATED)
     rows = {name: commit.rows for name, commit in (loaded.commits | made).items()}
     seconds = round(time.perf_counter() - began, 3)
-    return {"lake": str(lake), "rows": rows, "stripes": loaded.stripes, "seconds": seconds}
+    return {
+        "lake": str(lake),
+        "rows": rows,
+        "stripes": loaded.stripes,
+        "skipped": loaded.skipped,
+        "seconds": seconds,
+    }
 
 
 def _require(paths: Sequence[Path], what: str) -> None:
@@ -148,7 +159,7 @@ def _look_at(
 
 @contextmanager
 def _at_work(
-    directory: Path, master: str | None, what: str, tell: Callable[[str], None], *, small: bool
+    directory: Path, master: str | None, what: str, tell: Callable[[str], None], inputs: Sequence[Path] | None = None
 ) -> Iterator[tuple[Any, Lake]]:
     """Yield a session and a locked lake. An existing lake is checked first; a new one is created last."""
     from levelcast.pipeline.lake.lake import Lake
@@ -159,7 +170,7 @@ def _at_work(
             held.enter_context(tables.alone())
             tables.check()
         tell("starting Spark")
-        spark = held.enter_context(spark_session(master, f"levelcast pipeline {what}", small=small))
+        spark = held.enter_context(spark_session(master, f"levelcast pipeline {what}", inputs=inputs))
         if tables is None:
             tables = Lake.create(directory)
             held.enter_context(tables.alone())
@@ -195,13 +206,14 @@ def stream_command(
     every_ns = duration_ns(every, "--every")
     console = Console(stderr=True, highlight=False)
     with spark_errors():
-        require_spark()
+        refuse_remote(master, "levelcast pipeline stream")
+        require_spark(master)
         from levelcast.pipeline.jobs import stream
         from levelcast.pipeline.jobs.load import load_releases
         from levelcast.pipeline.jobs.refresh import refresh
 
         _require(paths, "directory")
-        with working(quiet=False) as tell, _at_work(lake, master, "stream", tell, small=False) as (spark, tables):
+        with working(quiet=False) as tell, _at_work(lake, master, "stream", tell) as (spark, tables):
             tell("waiting for the first batch")
 
             def told(batch: int, done: Loaded, lag_s: float | None) -> None:
@@ -289,15 +301,18 @@ def compact(
     """
     console = Console(highlight=False)
     with spark_errors():
-        from levelcast.pipeline.lake.lake import Lake
+        from levelcast.pipeline.lake.lake import COMPACT_LOCK, Lake
 
         tables = Lake(lake)
         tables.check()
-        require_spark()
+        require_spark(master)
         names = [name] if name is not None else [each.name for each in tables.states()]
         with working(quiet=False) as tell:
             tell("starting Spark")
-            with spark_session(master, "levelcast pipeline compact") as spark:
+            with (
+                tables.alone(COMPACT_LOCK),
+                spark_session(master, "levelcast pipeline compact", inputs=[lake]) as spark,
+            ):
                 for each in names:
                     tell(each)
                     before, after = tables.compact(spark, each, target * MEGABYTE)
@@ -323,15 +338,14 @@ def load(
     levelcast status --json > status.json && levelcast pipeline load requests status.json --lake lake
     """
     with spark_errors():
-        require_spark()
+        require_spark(master)
         from levelcast.pipeline.jobs.load import LOADERS
         from levelcast.pipeline.jobs.refresh import refresh_interest
 
         if table not in LOADERS:
             raise LakeError(f"{table!r} cannot be loaded from a file; use one of {', '.join(LOADERS)}")
         _require([file], "file")
-        little = is_small([file])
-        with working(quiet=False) as tell, _at_work(lake, master, "load", tell, small=little) as (spark, tables):
+        with working(quiet=False) as tell, _at_work(lake, master, "load", tell, [file]) as (spark, tables):
             tell(f"writing {table}")
             commit = LOADERS[table](spark, tables, file)
             refresh_interest(spark, tables, tell)

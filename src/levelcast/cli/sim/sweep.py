@@ -206,7 +206,7 @@ def _check_output(lake: Path | None, out: Path | None, jobs: int | None, master:
     if jobs is not None and (lake is not None or master is not None):
         raise LakeError("--jobs runs without Spark; use -o FILE.parquet and neither --lake nor --master")
     if jobs is None:
-        require_spark()
+        require_spark(master)
 
 
 # -- running ----------------------------------------------------------------------------------------------

@@ -136,7 +136,7 @@ def _on_spark(
     from levelcast.pipeline.audit import run as audit_run
     from levelcast.pipeline.audit.base import Job
 
-    require_spark()
+    require_spark(master)
     tell("starting Spark")
     with spark_session(master, f"levelcast audit {' '.join(names)}") as spark:
         outcome = audit_run.run(names, Job(spark, inputs, options, tell))

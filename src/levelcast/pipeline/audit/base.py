@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from levelcast.pipeline.audit.inputs import Inputs
-from levelcast.pipeline.session import on_spark
+from levelcast.pipeline.session import describe_job, on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,11 +147,11 @@ class Job:
         self.tell(step)
         if self.spark is None:
             return [work(unit) for unit in units]
-        self.spark.sparkContext.setJobDescription(step)
+        describe_job(self.spark, step)
         try:
             return on_spark(self.spark, work, units)
         finally:
-            self.spark.sparkContext.setJobDescription("")
+            describe_job(self.spark, "")
 
 
 @dataclass(frozen=True, slots=True)

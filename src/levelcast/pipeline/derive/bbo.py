@@ -31,6 +31,7 @@ from pyspark.sql import functions as f
 from levelcast.extras import arrow
 from levelcast.pipeline.derive.corrections import THROUGH_ALLOWED, named, settled
 from levelcast.pipeline.lake.tables import BBO, TRADE_THROUGHS, Table
+from levelcast.pipeline.session import is_connected
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -121,7 +122,10 @@ def find_cuts(events: DataFrame, chunk_rows: int) -> list[tuple[Any, str, int, i
 
 
 def _bytes(events: DataFrame) -> int:
-    """Return Spark's estimate of the input size: that of the files, if it is read from files."""
+    """Return Spark's estimate of the input size: that of the files, if it is read from files. Spark Connect does not
+    tell it, so the rows are counted."""
+    if is_connected(events.sparkSession):
+        return 2**63
     return int(str(events._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
 
 

@@ -24,11 +24,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from levelcast.formats.captures import FORMATS as CAPTURES
 from levelcast.formats.captures import CaptureBatch, NumberedEvents, Task, TradeFileError, read_task, tasks_of
 from levelcast.pipeline.lake.schema import NAMES, RecordRows, arrow_schema, to_arrow
+from levelcast.pipeline.session import parallelism
 
 FORMATS = ("tape", *CAPTURES)
 QUARANTINE = ("source", "position", "reason", "raw")
 """The file; the row's number in it from 1 (in a capture, the packet's); the reason for refusal; the row itself."""
 BATCH_ROWS = 1 << 16
+SHARE_BYTES = 16 << 20
+"""Bytes of a file, decompressed, that are worth a task."""
 _REFUSED = tuple(f"refused_{name}" for name in QUARANTINE)
 _TYPES = (pa.string(), pa.int64(), pa.string(), pa.string())
 
@@ -68,15 +71,32 @@ def read_both(
     if format not in CAPTURES:
         raise TradeFileError(f'unknown format "{format}"; the formats are {", ".join(FORMATS)}')
     tasks = tasks_of([Path(path).absolute() for path in paths], format, day=day, venue=venue)
+    return read_tasks(spark, tasks, columns)
+
+
+def read_tasks(spark: SparkSession, tasks: Sequence[Task], columns: Sequence[str] | None = None) -> Input:
+    """Return the rows of files and the refused ones. A large file is read by several tasks of Spark, if there are not
+    enough files for its cores: each decodes the file, and passes on its share of the rows. Passing rows to Java takes
+    most of the time, so this needs no index of the file, and works for compressed files and for stateful formats."""
     names = arrow_schema(columns).names
+    most = -(-2 * parallelism(spark) // len(tasks))
+    sizes = [sum(Path(path).stat().st_size * _packing(path) for path in task.paths) for task in tasks]
+    shares = [max(1, min(most, size // SHARE_BYTES)) for size in sizes]
+    units = [(task, share, count) for task, count in zip(tasks, shares, strict=True) for share in range(count)]
 
     def read(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from task_rows(tasks[number], names)
+                task, share, count = units[number]
+                yield from task_rows(task, names, share, count)
 
-    numbers = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
+    numbers = spark.range(0, len(units), 1, numPartitions=len(units))
     return Input.of(numbers.mapInArrow(read, from_arrow_schema(_both_schema(names))))
+
+
+def _packing(path: str) -> int:
+    """Return the usual ratio of a file's content to its size."""
+    return 5 if path.endswith((".gz", ".zst")) else 1
 
 
 def read_tapes(
@@ -105,14 +125,18 @@ def _both_schema(names: Sequence[str]) -> pa.Schema:
 # -- on the workers ---------------------------------------------------------------------------------------
 
 
-def task_rows(task: Task, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task, including the refused ones, as Arrow batches for `Input.both`."""
+def task_rows(task: Task, names: Sequence[str], share: int = 0, shares: int = 1) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task, including the refused ones, as Arrow batches for `Input.both`: every batch, or a share
+    of them."""
     schema = _both_schema(names)
+    turn = 0
     for batch in read_task(task):
         for rows in rows_of(batch.placed, names):
-            nothing = [pa.nulls(rows.num_rows, kind) for kind in _TYPES]
-            yield pa.RecordBatch.from_arrays([*rows.columns, *nothing], schema=schema)
-        if batch.refused:
+            turn += 1
+            if turn % shares == share:
+                nothing = [pa.nulls(rows.num_rows, kind) for kind in _TYPES]
+                yield pa.RecordBatch.from_arrays([*rows.columns, *nothing], schema=schema)
+        if batch.refused and share == 0:
             bad = quarantined(batch)
             nothing = [pa.nulls(bad.num_rows, schema.field(name).type) for name in names]
             yield pa.RecordBatch.from_arrays([*nothing, *bad.columns], schema=schema)

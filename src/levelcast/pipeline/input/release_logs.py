@@ -8,6 +8,8 @@ slot over the receivers, the measure of fair release, is a histogram too, of slo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,17 @@ import numpy.typing as npt
 from levelcast.extras import arrow
 from levelcast.pipeline.lake.tables import RELEASES
 from levelcast.records import RecordArray
-from levelcast.storage.release_log import RELEASE, common_slots, is_late, lateness_ns, read_releases, spreads_ns
+from levelcast.storage.release_log import (
+    RELEASE,
+    SUFFIX,
+    common_slots,
+    is_late,
+    lateness_ns,
+    read_file,
+    read_releases,
+    span_of,
+    spreads_ns,
+)
 
 MINUTE_NS = 60_000_000_000
 DAY_NS = 86_400_000_000_000
@@ -47,6 +59,53 @@ def read_logs(logs: Mapping[str, Path], after: Mapping[str, int]) -> dict[str, R
         log = read_releases(path)
         found[receiver] = log[log["slot"] > after.get(receiver, 0)]
     return {receiver: log for receiver, log in found.items() if len(log)}
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRange:
+    """A range of slots of all logs that one task reads."""
+
+    low: int
+    high: int
+    files: Mapping[str, tuple[str, ...]]
+    """Files of each receiver."""
+    after: Mapping[str, int]
+    """The last known slot of each receiver."""
+    upto: Mapping[str, int]
+    """The last slot of each receiver when the ranges were made: a log may grow while it is read."""
+
+    def rows(self) -> Any:
+        """Return its rows of `releases`; a minute at its edge is in two ranges, whose counts are to be added."""
+        found = {}
+        for receiver, paths in self.files.items():
+            log = np.concatenate([read_file(Path(path)) for path in paths])
+            low = max(self.low, self.after.get(receiver, 0) + 1)
+            found[receiver] = log[(log["slot"] >= low) & (log["slot"] <= min(self.high, self.upto[receiver]))]
+        return release_rows({receiver: log for receiver, log in found.items() if len(log)})
+
+
+def slot_ranges(logs: Mapping[str, Path], after: Mapping[str, int], entries: int) -> list[SlotRange]:
+    """Divide the new slots of all logs into ranges of about so many entries, by the first and last slot of files."""
+    spans = {
+        receiver: [(*span, str(path)) for path in sorted(folder.glob("*" + SUFFIX)) if (span := span_of(path))]
+        for receiver, folder in logs.items()
+    }
+    new = {receiver: [each for each in found if each[1] > after.get(receiver, 0)] for receiver, found in spans.items()}
+    known = [each for found in new.values() for each in found]
+    if not known:
+        return []
+    count = max(1, sum(each[2] for each in known) // entries)
+    starts = sorted(each[0] for each in known)
+    cuts = sorted({starts[at * len(starts) // count] for at in range(1, count)})
+    upto = {receiver: max(each[1] for each in found) for receiver, found in new.items() if found}
+    ranges = []
+    for low, high in pairwise([0, *(cut - 1 for cut in cuts), max(each[1] for each in known)]):
+        files = {
+            receiver: tuple(path for first, last, _, path in found if first <= high and last > low)
+            for receiver, found in new.items()
+        }
+        ranges.append(SlotRange(low + 1, high, {name: paths for name, paths in files.items() if paths}, after, upto))
+    return ranges
 
 
 def release_rows(logs: Mapping[str, RecordArray]) -> Any:

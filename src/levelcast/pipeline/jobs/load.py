@@ -1,32 +1,42 @@
 """Load input into a lake. Each step is a function of DataFrames or of the lake.
 
-`load_pieces` loads ranges of tapes, `load_files` rows of the flat schema, into `tape`, `trades`, `quotes`, `orders` and
-`quarantine`. Tasks write ranges to the files of all tables in one pass (`tape_to_tables`). Rows become files of `tape`
-first, and the other tables are computed from those files. In both cases `tape` is committed last. So after a crash the
-same input is loaded again: each table accepts only rows that it lacks, and the commit of `tape` marks it complete. A
-table without rows in a batch gets no commit: its mark lags, but it has no rows in between.
+`load_pieces` loads ranges of tapes, `load_files` the rows of files, into `tape`, `trades`, `quotes`, `orders` and
+`quarantine`. Each file is loaded once (`levelcast.pipeline.input.inputs`). Tasks write ranges to the files of all
+tables in one pass (`tape_to_tables`). Rows become files of `tape` first; the other tables are computed from those. In
+both cases `tape` is committed last. So after a crash the same input is loaded again: each table accepts only rows
+that it lacks, and the commit of `tape` marks it complete. A table without rows in a batch gets no commit: its mark
+lags, but it has no rows in between.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
+from levelcast.formats.captures import FILE_STEP
 from levelcast.pipeline.input import probes, release_logs, tape_to_tables
+from levelcast.pipeline.input.files import Input
+from levelcast.pipeline.input.inputs import FILE_MARK, InputFile, check_blocks, choose, loaded, rows_of_inputs
 from levelcast.pipeline.input.tape_to_tables import FILED, OF_KIND, Filed
 from levelcast.pipeline.jobs.refresh import Tell, note, silent
 from levelcast.pipeline.lake import quarantine
 from levelcast.pipeline.lake.defaults import LakeError
+from levelcast.pipeline.lake.duplicates import ORIGIN, Origin, SparkQueries, overlaps
 from levelcast.pipeline.lake.files import File, highest
 from levelcast.pipeline.lake.lake import TAPE_MARK, Lake
 from levelcast.pipeline.lake.log import Commit, CommitMark
-from levelcast.pipeline.lake.tables import REQUESTS, day_of
+from levelcast.pipeline.lake.tables import RELEASES, REQUESTS, day_of
 from levelcast.storage.append_file import TapeError
+
+ENTRIES_PER_TASK = 200_000
+"""Entries of release logs that one task reads."""
 
 
 @dataclass(slots=True)
@@ -40,6 +50,8 @@ class Loaded:
     """Files written, by table."""
     amended: Counter[str] = field(default_factory=Counter)
     """Busts and corrections among the added trades, by day."""
+    skipped: list[str] = field(default_factory=list)
+    """Files that the lake already has, each with the reason."""
 
     def rows(self, name: str) -> int:
         return self.commits[name].rows if name in self.commits else 0
@@ -101,41 +113,138 @@ def _tape_claims(upto: Mapping[int, int], known: Mapping[int, int]) -> list[Comm
 
 
 def load_files(
+    spark: SparkSession, lake: Lake, found: Input, files: Sequence[InputFile], tell: Tell = silent
+) -> Loaded:
+    """Load what has been read of files; their tasks begin at multiples of `FILE_STEP`, in this order. Raises LakeError
+    if a file has no readable row, or has rows of another one; nothing is committed then."""
+    tell("reading the input")
+    chosen = choose(lake, _read(found, files), "rows_hash")
+    done = Loaded(skipped=chosen.skipped)
+    if not chosen.files:
+        return done
+    check_blocks(lake, chosen.files)
+    blocks = spark.createDataFrame(
+        [(file.task.first, file.first_sequence, file.stripe) for file in chosen.files],
+        "first long, first_sequence long, loaded_as int",
+    )
+    at = f.col("sequence").bitwiseAND(FILE_STEP - 1)
+    rows = (
+        found.rows.withColumn("first", f.col("sequence") - at)
+        .join(f.broadcast(blocks), "first")
+        .withColumn("stripe", f.col("loaded_as"))
+        .withColumn("sequence", f.col("first_sequence") + at)
+        .select(*found.rows.columns)
+    )
+    names = [file.name for file in chosen.files]
+    return land_rows(spark, lake, rows, chosen.files, tell, found.quarantine.filter(f.col("source").isin(names)), done)
+
+
+def _read(found: Input, files: Sequence[InputFile]) -> list[InputFile]:
+    """Return the files with the number and the hash of their rows; without empty ones."""
+    at = f.col("sequence").bitwiseAND(FILE_STEP - 1)
+    hashed = [name for name in found.rows.columns if name not in ("stripe", "sequence", "slot")]
+    # xxhash64 skips nulls, so their places are hashed as well.
+    where_null = f.array(*(f.col(name).isNull() for name in hashed))
+    counted = found.both.groupBy((f.col("sequence") - at).alias("first"), "refused_source").agg(
+        f.count("*").alias("rows"),
+        f.max(at).alias("last"),
+        f.expr("min_by(refused_reason, refused_position)").alias("reason"),
+        *(f.bit_xor(f.xxhash64(f.lit(seed), at, *hashed, where_null)).alias(f"hash{seed}") for seed in (1, 2)),
+    )
+    good = {}
+    bad = {}
+    for row in counted.collect():
+        if row["refused_source"] is None:
+            good[row["first"]] = row
+        else:
+            bad[row["refused_source"]] = row
+    read = []
+    for file in files:
+        mine, refused = good.get(file.task.first), bad.get(file.name)
+        if mine is None and refused is not None:
+            raise LakeError(f"{file.name}: no row is readable ({refused['reason']}); check the format")
+        if mine is not None:
+            rows_hash = "".join(f"{mine[name] % 2**64:016x}" for name in ("hash1", "hash2"))
+            count = 0 if refused is None else refused["rows"]
+            read.append(replace(file, rows=mine["rows"], refused=count, last=mine["last"], rows_hash=rows_hash))
+    return read
+
+
+def land_rows(
     spark: SparkSession,
     lake: Lake,
     rows: DataFrame,
-    source: str,
-    identity: str,
+    files: Sequence[InputFile],
     tell: Tell = silent,
     refused: DataFrame | None = None,
+    done: Loaded | None = None,
 ) -> Loaded:
-    """Load rows of input that is identified by its content: each `identity` once. `refused` has the unreadable rows."""
-    mark = CommitMark(f"input/{identity}", 1)
-    done = Loaded()
-    if lake.marks("tape", [mark.name]):
-        return done
-    tell("reading the input, writing tape")
-    with lake.staged("tape", rows) as files:
-        if not files and refused is None:
-            return done
-        if not files and refused is not None and (first := refused.orderBy("position").first()) is not None:
-            raise LakeError(f"{source}: no row is readable ({first['reason']}); check the format")
-        whole = lake.read_files(spark, "tape", files)
-        done.stripes = highest(files, "sequence")
+    """Load rows with their final sequences into each table, without those of files that it has. `refused` has the
+    unreadable rows."""
+    done = done or Loaded()
+    tell("writing tape")
+    with lake.staged("tape", rows) as staged:
+        tell("comparing with the rows of the lake")
+        _without_overlaps(spark, lake, staged, files)
+        whole = lake.read_files(spark, "tape", staged)
+        done.stripes = highest(staged, "sequence")
+        if new := _lacking(lake, "inputs", files):
+            lake.append_arrow("inputs", rows_of_inputs(new), [file.mark for file in new])
         for kind, table in OF_KIND.items():
-            if not any(file.meets("kind", kind, kind) for file in files):
+            new = _lacking(lake, table.name, files)
+            if not new or not any(file.meets("kind", kind, kind) for file in staged):
                 continue
             tell(f"writing {table.name}")
-            part = quarantine.good(whole).filter(whole["kind"] == kind)
-            note(done.commits, lake.append(table.name, part, [mark], skip_empty=True))
+            part = _rows_of(spark, quarantine.good(whole).filter(whole["kind"] == kind), new, files)
+            note(done.commits, lake.append(table.name, part, [file.mark for file in new], skip_empty=True))
         tell("checking rows for contradictions")
-        wrong = quarantine.bad(whole, source)
-        if refused is not None:
-            wrong = wrong.unionByName(refused, allowMissingColumns=True)
-        note(done.commits, lake.append("quarantine", wrong, [mark], skip_empty=True))
+        if new := _lacking(lake, "quarantine", files):
+            wrong = quarantine.bad(_named(spark, _rows_of(spark, whole, new, files), new), f.col("file"))
+            if refused is not None:
+                kept = refused.filter(f.col("source").isin([file.name for file in new]))
+                wrong = wrong.unionByName(kept, allowMissingColumns=True)
+            note(done.commits, lake.append("quarantine", wrong, [file.mark for file in new], skip_empty=True))
         tell("committing tape")
-        note(done.commits, lake.land("tape", files, [mark]))
+        note(done.commits, lake.land("tape", staged, [file.mark for file in files]))
     return done
+
+
+def _lacking(lake: Lake, name: str, files: Sequence[InputFile]) -> list[InputFile]:
+    """Return the files that a table does not have: all, unless an earlier load was interrupted."""
+    marks = lake.all_marks(name, FILE_MARK)
+    return [file for file in files if file.mark.name not in marks]
+
+
+def _rows_of(
+    spark: SparkSession, rows: DataFrame, wanted: Sequence[InputFile], files: Sequence[InputFile]
+) -> DataFrame:
+    """Return the rows of some of the files."""
+    return rows if len(wanted) == len(files) else _named(spark, rows, wanted).drop("file")
+
+
+def _named(spark: SparkSession, rows: DataFrame, files: Sequence[InputFile]) -> DataFrame:
+    """Return the rows of these files with a column `file`."""
+    names = spark.createDataFrame([(file.first_sequence, file.name) for file in files], "block long, file string")
+    return rows.withColumn("block", f.expr(ORIGIN)).join(f.broadcast(names), "block").drop("block")
+
+
+def _without_overlaps(spark: SparkSession, lake: Lake, staged: Sequence[File], files: Sequence[InputFile]) -> None:
+    """Raise LakeError if a new file has rows of another one, in the lake or in the same list."""
+    sizes = {Origin(file.stripe, file.first_sequence): file.rows for file in files}
+    names = {origin: file.name for origin, file in zip(sizes, files, strict=True)}
+    for overlap in overlaps(SparkQueries(spark), lake, lake.files("tape"), staged, sizes):
+        new, old = sorted((overlap.keep, overlap.drop), key=lambda origin: origin not in names)
+        if new not in names:
+            continue  # both are in the lake: `levelcast pipeline check` reports them
+        if old not in names:
+            known = [row for row in loaded(lake, "first_sequence", [old.block]) if row["stripe"] == old.stripe]
+            other = str(known[0]["file"]) if known else f"an earlier load of stripe {old.stripe}"
+        else:
+            other = names[old]
+        raise LakeError(
+            f"{names[new]}: {overlap.rows:,} of its rows of {overlap.day} are also in {other}; "
+            "nothing was loaded; remove them from one of the two, or load it into another lake"
+        )
 
 
 def load_releases(spark: SparkSession, lake: Lake, inputs: Iterable[Path], tell: Tell = silent) -> Commit | None:
@@ -143,16 +252,35 @@ def load_releases(spark: SparkSession, lake: Lake, inputs: Iterable[Path], tell:
     logs = release_logs.find_logs(inputs)
     marks = {receiver: f"releases/{receiver}" for receiver in logs}
     known = lake.marks("releases", list(marks.values()))
-    new = release_logs.read_logs(logs, {receiver: known.get(mark, 0) for receiver, mark in marks.items()})
-    if not new:
-        return None
-    tell("writing releases")
-    rows = spark.createDataFrame(release_logs.release_rows(new))
-    claims = [
-        CommitMark(marks[receiver], int(log["slot"].max()), known.get(marks[receiver], 0))
-        for receiver, log in new.items()
-    ]
-    return lake.append("releases", rows.coalesce(1), claims)
+    after = {receiver: known.get(mark, 0) for receiver, mark in marks.items()}
+    ranges = release_logs.slot_ranges(logs, after, ENTRIES_PER_TASK)
+    if len(ranges) > 1:
+        tell("writing releases")
+        rows = _release_rows(spark, ranges)
+        upto = dict(ranges[0].upto)
+    else:
+        new = release_logs.read_logs(logs, after)
+        if not new:
+            return None
+        tell("writing releases")
+        rows = spark.createDataFrame(release_logs.release_rows(new)).coalesce(1)
+        upto = {receiver: int(log["slot"].max()) for receiver, log in new.items()}
+    claims = [CommitMark(marks[receiver], to, after[receiver]) for receiver, to in upto.items()]
+    return lake.append("releases", rows, claims)
+
+
+def _release_rows(spark: SparkSession, ranges: Sequence[release_logs.SlotRange]) -> DataFrame:
+    """Return rows of `releases`, each range from a task of its own; counts of the same minute are added."""
+
+    def work(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from ranges[number].rows().to_batches()
+
+    found = spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(work, RELEASES.ddl)
+    counted = ("releases", "records")
+    key = [name for name in RELEASES.names if name not in counted]
+    return found.groupBy(*key).agg(*(f.sum(name).alias(name) for name in counted)).coalesce(1)
 
 
 # -- input other than tapes -------------------------------------------------------------------------------

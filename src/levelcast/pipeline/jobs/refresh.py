@@ -19,6 +19,7 @@ from levelcast.pipeline.derive import bars, bbo, corrections, rates
 from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.lake.log import Commit, CommitMark
 from levelcast.pipeline.lake.tables import INSTRUMENTS, VENUES
+from levelcast.pipeline.session import is_own
 
 Tell = Callable[[str], None]
 DAY_MARK = "day/"
@@ -138,13 +139,15 @@ def _all_of(work: Sequence[Callable[[], None]], at_once: int) -> None:
 
 @contextmanager
 def _for_little(spark: SparkSession) -> Iterator[None]:
-    """Configure Spark for small input: adaptive plans, code generation and many partitions cost more than they save."""
+    """Configure Spark for small input: adaptive plans, code generation and many partitions cost more than they save.
+    Settings of the user stay."""
     settings = {
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
+    settings = {name: value for name, value in settings.items() if not is_own(name)}
     before = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():

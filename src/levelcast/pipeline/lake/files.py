@@ -57,6 +57,19 @@ def write_rows(table: Table, rows: DataFrame, stage: Path) -> None:
     writer.parquet(str(stage))
 
 
+def write_arrow(table: Table, rows: Any, path: Path, stage: Path) -> File:
+    """Write a pyarrow table as one file of a table, in the folder of its partition."""
+    schema = arrow().schema([each for each in table.arrow_schema() if each.name not in table.partition])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    footers: list[Any] = []
+    writer = arrow("pyarrow.parquet").ParquetWriter(
+        path, schema, compression="zstd", store_schema=False, metadata_collector=footers
+    )
+    with writer:
+        writer.write_table(rows.select(schema.names).cast(schema))
+    return describe(path, stage, footers[0])
+
+
 def name_file(path: Path, stage: Path, attempt: str) -> File:
     """Give a file that Spark has written its final name."""
     number = path.name.split("-")[1] + path.name.rpartition(".c")[2].split(".")[0]

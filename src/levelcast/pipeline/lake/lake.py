@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 from levelcast.extras import arrow
 from levelcast.pipeline.lake.defaults import KEEP_HOURS, TARGET_BYTES, LakeError
-from levelcast.pipeline.lake.files import File, bins_of, highest, name_file, write_rows
+from levelcast.pipeline.lake.files import File, bins_of, highest, name_file, write_arrow, write_rows
 from levelcast.pipeline.lake.log import (
     Commit,
     CommitMark,
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 MARKER = "lake.json"
 LOCK = "lake.lock"
+COMPACT_LOCK = "compact.lock"
 STAGING = "_staging"
 PROPERTY = "levelcast.schema"
 TAPE_MARK = "tape/"
@@ -146,9 +147,10 @@ class Lake:
             self.handle(name)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Lock the lake for one job; the lock of a killed job is released. Readers and compaction need not wait."""
-        with (self.directory / LOCK).open("a") as file:
+    def alone(self, lock: str = LOCK) -> Iterator[None]:
+        """Lock the lake for one job; the lock of a killed job is released. Readers and compaction need not wait.
+        Compaction has a lock of its own, because a check must wait for it."""
+        with (self.directory / lock).open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -234,8 +236,12 @@ class Lake:
 
     def duckdb(self, name: str, version: int | None = None) -> str:
         """Return the FROM clause for DuckDB: `duckdb.sql(f"select * from {lake.duckdb('bars')}")`."""
+        return self.duckdb_files(name, files_of(self.handle(name, version)))
+
+    def duckdb_files(self, name: str, files: Sequence[File]) -> str:
+        """Return the FROM clause for DuckDB with only these files, staged or committed."""
         table, root = _known(name), self.directory / name
-        paths = [str(root / file.path).replace("'", "''") for file in files_of(self.handle(name, version))]
+        paths = [str(root / file.path).replace("'", "''") for file in files]
         if not paths:
             raise LakeError(f"{root}: has no rows yet")
         listed = ", ".join(f"'{path}'" for path in paths)
@@ -291,6 +297,16 @@ class Lake:
                 return None
             return self.land(name, files, marks)
 
+    def append_arrow(self, name: str, rows: Any, marks: Sequence[CommitMark] = ()) -> Commit | None:
+        """Add a small pyarrow table to a table without partitions, without Spark."""
+        table = _known(name)
+
+        def write(stages: Mapping[str, Path], attempt: str) -> Mapping[str, list[File]]:
+            return {name: [write_arrow(table, rows, stages[name] / f"{attempt}.parquet", stages[name])]}
+
+        with self.staged_by([name], write) as files:
+            return self.land(name, files[name], marks)
+
     def land(
         self,
         name: str,
@@ -319,6 +335,22 @@ class Lake:
                 self._discard(name, files)
                 raise LakeError(f"{name}: rows of {sorted(map(str, foreign))[0]} do not belong to the days replaced")
             return self.land(name, files, marks, lambda file: days is None or file.partition["day"] in days)
+
+    def exchange(
+        self,
+        name: str,
+        old: Sequence[File],
+        new: Sequence[File],
+        note: Mapping[str, str],
+        marks: Sequence[CommitMark] = (),
+    ) -> None:
+        """Replace files by others in one commit with a note, for jobs that hold the lock. Marks get any value."""
+        handle = self.handle(name)
+        for _ in range(_TRIES):
+            if self._commit(handle, new, old, [*marks, rewrite_mark(handle)], note=note):
+                return
+            handle = self.handle(name)
+        raise LakeError(f"{self.directory / name}: too many concurrent writes; try again")
 
     def compact(self, spark: SparkSession, name: str, target_bytes: int = TARGET_BYTES) -> tuple[int, int]:
         """Merge small files into few large ones, concurrently with readers and writers; return counts before and after.
@@ -431,8 +463,10 @@ class Lake:
         marks: Sequence[CommitMark],
         *,
         data_change: bool = True,
+        note: Mapping[str, str] | None = None,
     ) -> bool:
-        """Commit against the version of `handle`; return False if another commit since then conflicts."""
+        """Commit against the version of `handle`; return False if another commit since then conflicts. The log keeps
+        the `note` with the commit."""
         from deltalake.transaction import AddAction, RemoveAction
 
         now_ms = time.time_ns() // 1_000_000
@@ -449,7 +483,7 @@ class Lake:
                     "append",
                     handle.schema(),
                     partition_by=handle.metadata().partition_columns,
-                    commit_properties=commit_properties(marks),
+                    commit_properties=commit_properties(marks, note),
                 )
         except delta().exceptions.CommitFailedError:
             self._own.handed -= {file.path for file in add}

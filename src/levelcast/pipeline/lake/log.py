@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,10 +67,12 @@ def rewrite_mark(handle: DeltaTable) -> CommitMark:
     return CommitMark(REWRITE, (handle.transaction_version(REWRITE) or 0) + 1)
 
 
-def commit_properties(marks: Sequence[CommitMark]) -> Any:
+def commit_properties(marks: Sequence[CommitMark], note: Mapping[str, str] | None = None) -> Any:
     from deltalake.transaction import Transaction
 
-    return delta().CommitProperties(app_transactions=[Transaction(mark.name, mark.to) for mark in marks])
+    told = None if note is None else dict(note)
+    transactions = [Transaction(mark.name, mark.to) for mark in marks]
+    return delta().CommitProperties(custom_metadata=told, app_transactions=transactions)
 
 
 class CommitMarks:
@@ -96,24 +99,57 @@ class CommitMarks:
                 text = (self._log / f"{self._version + 1:020}.json").read_text(encoding="utf-8")
             except FileNotFoundError:
                 return
-            for line in text.splitlines():
-                if line.startswith('{"txn"'):
-                    told = json.loads(line)["txn"]
-                    self._marks[told["appId"]] = told["version"]
+            with _log_file(self._log / f"{self._version + 1:020}.json"):
+                for line in text.splitlines():
+                    if line.startswith('{"txn"'):
+                        told = json.loads(line)["txn"]
+                        self._marks[told["appId"]] = told["version"]
             self._version += 1
 
     def _checkpoint(self) -> int:
+        path = self._log / "_last_checkpoint"
         try:
-            return int(json.loads((self._log / "_last_checkpoint").read_text(encoding="utf-8"))["version"])
+            with _log_file(path):
+                return int(json.loads(path.read_text(encoding="utf-8"))["version"])
         except FileNotFoundError:
             return -1
 
     def _read_checkpoint(self, version: int) -> None:
         for path in sorted(self._log.glob(f"{version:020}.checkpoint*.parquet")):
-            for row in arrow("pyarrow.parquet").read_table(path, columns=["txn"])["txn"].to_pylist():
-                if row is not None and row["appId"] is not None:
-                    self._marks[row["appId"]] = row["version"]
+            with _log_file(path):
+                for row in arrow("pyarrow.parquet").read_table(path, columns=["txn"])["txn"].to_pylist():
+                    if row is not None and row["appId"] is not None:
+                        self._marks[row["appId"]] = row["version"]
         self._version = version
+
+
+def log_actions(root: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the actions of the commits in a table's log, with their version, and the files of its checkpoints."""
+    log = root / "_delta_log"
+    for path in sorted(log.glob("*.checkpoint*.parquet")):
+        with _log_file(path):
+            rows = arrow("pyarrow.parquet").read_table(path, columns=["add.path", "remove.path"]).to_pylist()
+        for row in rows:
+            yield int(path.name[:20]), {name: value for name, value in row.items() if value and value["path"]}
+    for path in sorted(log.glob("*.json")):
+        if path.stem.isdecimal():
+            with _log_file(path):
+                actions = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+                if not actions:
+                    raise ValueError("a commit has at least one action")
+            for action in actions:
+                yield int(path.stem), action
+
+
+@contextmanager
+def _log_file(path: Path) -> Iterator[None]:
+    """Raise LakeError if a file of a log cannot be understood."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (ValueError, KeyError, TypeError, OSError, arrow().ArrowException):
+        raise LakeError(f"{path}: this file of the table's log is damaged; restore it from a backup") from None
 
 
 def commit_of(handle: DeltaTable, name: str, files: Sequence[File]) -> Commit:

@@ -92,14 +92,14 @@ def good(rows: DataFrame) -> DataFrame:
     return rows.filter(reason().isNull())
 
 
-def bad(rows: DataFrame, source: str) -> DataFrame:
+def bad(rows: DataFrame, source: Column) -> DataFrame:
     """Return the refused rows, as rows of the table `quarantine`."""
     return rows.filter(reason().isNotNull()).select(
-        f.lit(source).alias("source"),
+        source.alias("source"),
         f.col("sequence").alias("position"),
         "stripe",
         reason().alias("reason"),
-        f.to_json(f.struct(*rows.columns)).alias("raw"),
+        f.to_json(f.struct(*(name for name in rows.columns if name != "file"))).alias("raw"),
         "day",
     )
 

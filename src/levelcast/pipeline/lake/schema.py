@@ -67,7 +67,7 @@ PRICE_UNIT = "in units of 1e-9"
 COLUMNS: tuple[Column, ...] = (
     # position
     Column("stripe", "int", "The stripe of the ring; 0 for files."),
-    Column("sequence", "long", "The global sequence in its stripe, all 64 bits; for files the position in the input."),
+    Column("sequence", "long", "The global sequence in its stripe, all 64 bits; for files a number for each row."),
     Column("slot", "long", "The slot of the token that acknowledged it; none for files."),
     Column("ts_recv", "long", "The acknowledgement's timestamp, ns UTC: the tape's time, the same at every receiver."),
     Column("ts_event", "long", "The time that the floor gave it, ns UTC.", "time"),

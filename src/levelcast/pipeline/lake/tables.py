@@ -113,6 +113,22 @@ QUARANTINE = _table(
     order=("source", "position"),
     partition=(),
 )
+INPUTS = _table(
+    "inputs",
+    "Files that were loaded, other than tapes, one per row. A file counts as loaded when `tape` has its mark.",
+    Column("stripe", "int", "The stripe of its rows."),
+    Column("first_sequence", "long", "Start of its block of sequences; the position of a row is added to it."),
+    Column("rows_hash", "string", "A hash of its rows; `file/` and this hash is its mark."),
+    Column("content_hash", "string", "A hash of its bytes."),
+    Column("file", "string", "Its path when it was loaded."),
+    Column("format", "string", "Its format."),
+    Column("read_as", "string", "What its rows depend on besides its bytes: date, venue, the symbol of a LEAN file."),
+    Column("rows", "long", "Its rows in `tape`."),
+    Column("refused", "long", "Its rows in `quarantine` that could not be read."),
+    Column("removed", "long", "Rows that `levelcast pipeline check --repair` has removed from `tape`."),
+    key=("stripe", "first_sequence"),
+    partition=(),
+)
 RELEASES = _table(
     "releases",
     "Release times of frames: late ones individually, the others as histograms by receiver and minute.",
@@ -472,7 +488,7 @@ TABLES: dict[str, Table] = {
     table.name: table
     for table in (
         TAPE, TRADES, QUOTES, ORDERS, RELEASES, REQUESTS, PROBES, SUBSCRIPTIONS, INSTRUMENTS, VENUES, QUARANTINE,
-        BARS, BBO, TRADE_THROUGHS, LAST_PRICES, VENUE_SHARE, RATES, RATE_FIT, INTEREST, PLANS,
+        INPUTS, BARS, BBO, TRADE_THROUGHS, LAST_PRICES, VENUE_SHARE, RATES, RATE_FIT, INTEREST, PLANS,
         AUDIT_RUNS, AUDIT_FINDINGS, NETWORK_MATRIX, NETWORK_TIMING, NETWORK_HELPERS, SWEEPS,
     )
 }  # fmt: skip

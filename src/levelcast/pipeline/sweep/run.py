@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from levelcast.errors import LevelcastError, UserError
 from levelcast.extras import arrow
 from levelcast.pipeline.lake.defaults import LakeError
-from levelcast.pipeline.session import first_line, on_spark
+from levelcast.pipeline.session import cancel_jobs, first_line, on_spark, parallelism
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,10 +93,10 @@ class SparkEngine:
     @property
     def cores(self) -> int:
         """Return the cores of the executors that are available now."""
-        return max(1, int(self._spark.sparkContext.defaultParallelism))
+        return max(1, parallelism(self._spark))
 
     def cancel(self) -> None:
-        self._spark.sparkContext.cancelAllJobs()
+        cancel_jobs(self._spark)
 
     def run(self, tasks: Sequence[Sequence[Item]]) -> list[Row]:
         try:
