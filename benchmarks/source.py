@@ -7,7 +7,7 @@ Figures are of CPU time, of Spark's Java and of all its Python workers together:
 about the others. It stands beside it.
 
 - *plan*: Spark asks a Python process for the partitions: it is started, loads the source, looks at the tape and for its
-  definitions. It does so twice, as filters are pushed down by a process of their own.
+  definitions.
 - *look at the tape*: what that process does for us, in this process: the indexes, the definitions.
 - *read and convert*: the same code in this process, without Spark: index, bytes, columns.
 - *hand over*: a data source that has its Arrow batch ready and only yields it: what it costs to plan, and to bring such

@@ -26,10 +26,8 @@ from levelcast.pipeline.input.tape_source import (
     SourceOptions,
     complete_upto,
     marks_of,
-    narrowed,
     sentence_of,
 )
-from levelcast.pipeline.input.tapes import Range, TapeSelection
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.schema import SchemaError
 
@@ -98,19 +96,31 @@ def test_filters_leave_out_what_is_not_wanted(session: Any, tape: Path) -> None:
         assert sorted(sequences(found)) == [row["sequence"] for row in wanted if right(row)], condition
 
 
-def test_filters_narrow_what_is_read() -> None:
-    from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThanOrEqual, Not
+def test_queries_on_one_frame_do_not_share_their_filters(session: Any, tape: Path) -> None:
+    rows = session.read.format("levelcast").load(str(tape))
+    everything = len(expected(tape))
+    assert rows.count() == everything
+    assert rows.where("kind = 'order' and symbol = 'NONE'").count() == 0
+    assert rows.count() == everything
+    few, many = rows.where("sequence <= 10"), rows.where("sequence > 10")
+    assert few.union(many).count() == everything
 
-    wanted = narrowed(TapeSelection(), GreaterThan(("sequence",), 10))
-    wanted = narrowed(wanted, LessThanOrEqual(("sequence",), 20))
-    assert wanted.sequence == Range(11, 20)
-    wanted = narrowed(wanted, EqualTo(("day",), date(1970, 1, 2)))
-    assert wanted.ts_recv == Range(86_400 * 10**9, 2 * 86_400 * 10**9 - 1)
-    wanted = narrowed(wanted, In(("symbol",), ("A", "B")))
-    wanted = narrowed(wanted, EqualTo(("symbol",), "B"))
-    assert wanted.symbols == frozenset("B")
-    assert narrowed(wanted, Not(EqualTo(("symbol",), "B"))) == wanted
-    assert narrowed(wanted, GreaterThan(("price",), 3)) == wanted
+
+@pytest.mark.parametrize(
+    ("options", "right"),
+    [
+        ({"days": "2023-11-14", "kinds": "status"}, lambda row: row["kind"] == "status"),
+        ({"days": "2023-11-10..2023-11-13"}, lambda row: False),
+        ({"days": "2023-11-13..2023-11-20", "to": "40"}, lambda row: row["sequence"] <= 40),
+        ({"kinds": "trade,status"}, lambda row: row["kind"] in ("trade", "status")),
+        ({"symbols": "NONE"}, lambda row: False),
+        ({"venues": "NONE"}, lambda row: False),
+    ],
+    ids=str,
+)
+def test_options_select(options: dict[str, str], right: Any, session: Any, tape: Path) -> None:
+    found = session.read.format("levelcast").options(**options).load(str(tape))
+    assert sorted(sequences(found)) == [row["sequence"] for row in expected(tape) if right(row)]
 
 
 def test_what_is_wrong_is_one_sentence(session: Any, tape: Path, tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from levelcast.storage.tape.segment import Segment, group_records
 BATCH_ROWS = 1 << 16
 
 
-_NAMED_BY_THEMSELVES = frozenset({"instrument", "mapping"})
+_OWN_SYMBOL = {"instrument": "raw_symbol", "mapping": "stype_out_symbol"}
+"""Fields with the symbol, of kinds that define it."""
 
 
 def rows(
@@ -99,11 +100,14 @@ def _mask(
         return np.zeros(len(records), bool)
     if len(at) and (at[0] < low or at[-1] > high):
         kept &= (at >= low) & (at <= high)
-    if kind.name not in _NAMED_BY_THEMSELVES:
-        for names, known, column in (
-            (wanted.symbols, directory.symbols, "instrument_id"),
-            (wanted.venues, directory.venues, "publisher_id"),
-        ):
-            if names is not None:
-                kept &= np.isin(records[column], [number for number, name in known.items() if name in names])
+    for names, known, column in (
+        (wanted.symbols, directory.symbols, "instrument_id"),
+        (wanted.venues, directory.venues, "publisher_id"),
+    ):
+        if names is None:
+            continue
+        if column == "instrument_id" and kind.name in _OWN_SYMBOL:
+            kept &= np.isin(records[_OWN_SYMBOL[kind.name]], [name.encode() for name in names])
+        else:
+            kept &= np.isin(records[column], [number for number, name in known.items() if name in names])
     return None if kept.all() else kept

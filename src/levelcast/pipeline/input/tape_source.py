@@ -8,9 +8,10 @@
 
 The path is a tape's directory, a node's, or one with many nodes in it. Each stripe in it is read once, from the first
 tape that has the requested range. The options are `OPTIONS`. Spark's interface does not pass the columns of a query to
-a Python source, so specify them with `columns`, or by a schema. It passes the filters to a batch reader: those on
-stripe, sequence, slot, ts_recv and day skip segments and frames, those on symbol, venue and kind skip records before
-the transfer to Java. Spark checks all of them again.
+a Python source, so specify them with `columns`, or by a schema. It would pass filters to a batch reader, but stores the
+reader with the filters of one query and uses it for the next query on the same DataFrame, which then lacks rows. So
+select by options: `days`, `stripe`, `from` and `to` skip segments and frames, `symbols`, `venues` and `kinds` skip
+records before the transfer to Java.
 
 A stream's offset is, for each stripe, the next sequence, with the slot and the time up to which it is complete. All
 receivers' tapes are equal, so it is valid for each of them: the stream continues with any directory that still has a
@@ -36,7 +37,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import datasource as api
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -71,7 +71,6 @@ except ImportError as missing:
     raise ImportError("the data source levelcast needs Spark 4.2 or newer: pip install 'levelcast[spark]'") from missing
 
 FORMAT = "levelcast"
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 OPTIONS = {
     "path": "directory of a tape, of a node, or of many nodes",
@@ -79,6 +78,10 @@ OPTIONS = {
     "stripe": "only this stripe",
     "from": "first sequence (of every stripe); default: the oldest available",
     "to": "last sequence; not for a stream",
+    "days": "only this day (UTC) as 2026-11-18, or days as 2026-11-16..2026-11-18; not for a stream",
+    "symbols": "only records of these symbols, separated by commas",
+    "venues": "only records of these venues, separated by commas",
+    "kinds": "only records of these kinds, separated by commas: trade, quote, order",
     "columns": "columns to read, separated by commas",
     "network": "network file with the names of symbols and venues; default: the tape's own definitions",
     "rowsperbatch": f"rows in an Arrow batch, about {BATCH_ROWS:,}",
@@ -97,8 +100,7 @@ class OptionError(UserError):
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("levelcast")` with a session, and enable filter pushdown."""
-    spark.conf.set(PUSHDOWN, "true")
+    """Register `format("levelcast")` with a session."""
     spark.dataSource.register(LevelcastSource)
 
 
@@ -136,6 +138,13 @@ class SourceOptions:
         self.stripe = _number(given, "stripe", 0)
         self.first = _number(given, "from", 1)
         self.last = _number(given, "to", 1)
+        self.days = [_day(each) for each in given["days"].split("..", 1)] if "days" in given else []
+        self.wanted = TapeSelection(
+            symbols=_names(given, "symbols"), venues=_names(given, "venues"), kinds=_names(given, "kinds")
+        )
+        if self.days:
+            begin, end = ((each - date(1970, 1, 1)).days * DAY_NS for each in (self.days[0], self.days[-1]))
+            self.wanted = replace(self.wanted, ts_recv=ALL.within(begin, end + DAY_NS - 1))
         self.rows_per_batch = _number(given, "rowsperbatch", 1) or BATCH_ROWS
         self.records_per_partition = _number(given, "recordsperpartition", 1)
         self.most_records = _number(given, "maxrecordsperbatch", 1)
@@ -166,6 +175,17 @@ class SourceOptions:
 
 def _split(text: str | None) -> list[str]:
     return [part for each in (text or "").split(",") if (part := each.strip())]
+
+
+def _names(given: Mapping[str, str], option: str) -> frozenset[str] | None:
+    return frozenset(_split(given[option])) if option in given else None
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text.strip())
+    except ValueError:
+        raise OptionError(f"option days: {text!r} is not a day like 2026-11-18") from None
 
 
 def _local(path: str) -> Path:
@@ -226,8 +246,9 @@ class _Reading:
     def __init__(self, asked: SourceOptions, schema: StructType) -> None:
         self._asked = asked
         self._schema = _expected(asked, schema)
-        self._named = asked.pieces or bool({"symbol", "venue"} & set(schema.names))
-        self._wanted = TapeSelection()
+        self._wanted = wanted = asked.wanted
+        named = wanted.symbols is not None or wanted.venues is not None
+        self._named = named or asked.pieces or bool({"symbol", "venue"} & set(schema.names))
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TapePartition):
@@ -259,12 +280,6 @@ class _Reading:
 
 class TapeBatchReader(_Reading, DataSourceReader):
     """Read all records that are on the tapes when the query is planned."""
-
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
-        for each in filters:
-            self._wanted = narrowed(self._wanted, each)
-        self._named = self._named or self._wanted.symbols is not None or self._wanted.venues is not None
-        return filters
 
     def partitions(self) -> Sequence[TapePartition]:
         stripes = self._asked.tapes().stripes
@@ -302,39 +317,6 @@ def _useful(stripe: StripeTapes, start: int, stop: int, wanted: TapeSelection) -
     return kept
 
 
-_RANGES = ("stripe", "sequence", "slot", "ts_recv")
-_NAMED = {"symbol": "symbols", "venue": "venues", "kind": "kinds"}
-
-
-def narrowed(wanted: TapeSelection, condition: Any) -> TapeSelection:
-    """Restrict a selection by a filter; filters that do not concern positions leave it unchanged."""
-    path: tuple[str, ...] = getattr(condition, "attribute", ())
-    column, value = ".".join(path), getattr(condition, "value", None)
-    values: list[Any] = [*value] if value is not None and isinstance(condition, api.In) else [value]
-    same = isinstance(condition, api.EqualTo | api.EqualNullSafe | api.In)
-    if column in _NAMED and same and all(isinstance(each, str) for each in values):
-        attribute = _NAMED[column]
-        before = getattr(wanted, attribute)
-        names: dict[str, Any] = {attribute: frozenset(values) if before is None else before & frozenset(values)}
-        return replace(wanted, **names)
-    if column == "day" and all(isinstance(each, date) for each in values):
-        column = "ts_recv"
-        spans = [((each - date(1970, 1, 1)).days * DAY_NS, DAY_NS - 1) for each in values]
-    elif column in _RANGES and all(type(each) is int for each in values):
-        spans = [(each, 0) for each in values]
-    else:
-        return wanted
-    low, high = min(span[0] for span in spans), max(span[0] + span[1] for span in spans)
-    bounds = {
-        api.GreaterThan: (high + 1, ALL.high),
-        api.GreaterThanOrEqual: (low, ALL.high),
-        api.LessThan: (ALL.low, low - 1),
-        api.LessThanOrEqual: (ALL.low, high),
-    }
-    span = (low, high) if same else bounds.get(type(condition), ALL)
-    return replace(wanted, **{column: getattr(wanted, column).within(*span)})
-
-
 # -- stream -----------------------------------------------------------------------------------------------
 
 
@@ -345,6 +327,8 @@ class TapeStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
         super().__init__(asked, schema)
         if asked.last is not None:
             raise OptionError("option `to` is not supported for a stream; use it for a batch")
+        if asked.days:
+            raise OptionError("option `days` is not supported for a stream; use it for a batch")
         self._tapes: Tapes | None = None
         self._target: dict[int, StripeEnd] | None = None
         self._names = asked.given_names() if self._named else Definitions()
