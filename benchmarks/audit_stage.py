@@ -70,8 +70,8 @@ class Day:
             writer.close()
             log = ReleaseLog(data / name / "releases")
             log.append(
-                [Released(slot, generation, due, at, records, bool(flags & LATE))
-                 for slot, generation, due, at, records, flags in self.releases[name].tolist()]
+                [Released(slot, generation, due, at, records, bool(flags & LATE), ready)
+                 for slot, generation, due, at, ready, records, flags in self.releases[name].tolist()]
             )  # fmt: skip
             log.close()
 
@@ -85,7 +85,7 @@ class _Clerk:
     def on_effect(self, node: SimNode, effect: Effect) -> None:
         if isinstance(effect, Release):
             frame = effect.frame
-            row = (frame.slot, 1, effect.scheduled_ns, node.local_ns, frame.records, LATE if effect.late else 0)
+            row = (frame.slot, 1, effect.scheduled_ns, node.local_ns, 0, frame.records, LATE if effect.late else 0)
             self.rows.setdefault(node.id, []).append(row)
 
 

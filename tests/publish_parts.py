@@ -90,7 +90,7 @@ class OneSocketRing:
         slot = 0
         while not self._ending:
             if self._sockets.wait(0.01)[0]:
-                for datagram, _ in self._sockets.drain():
+                for datagram, *_ in self._sockets.drain():
                     assert isinstance(datagram, bytes)
                     self._take(datagram)
             slot += 1

@@ -71,7 +71,7 @@ def test_an_era_begins_where_the_schedule_does_not_go_on() -> None:
 
 def log_of(*releases: tuple[int, int] | tuple[int, int, int]) -> RecordArray:
     """(slot, released in ms, late or not)."""
-    rows = [(each[0], 1, 0, each[1] * MS, 1, each[2] if len(each) > 2 else 0) for each in releases]
+    rows = [(each[0], 1, 0, each[1] * MS, 0, 1, each[2] if len(each) > 2 else 0) for each in releases]
     return np.array(rows, RELEASE)
 
 

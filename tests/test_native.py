@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from types import ModuleType
 from typing import Any
 
@@ -226,8 +227,8 @@ def test_a_socket_is_drained_without_ones_own_and_trains_are_cut_up(compiled: Mo
         receiver.sendto(b"own", here)
         for content in (b"one", b"", b"three"):
             peer.sendto(content, here)
-        assert drain(receiver.fileno(), 2, *here) == [(b"one", there)]
-        assert drain(receiver.fileno(), 99, *here) == [(b"", there), (b"three", there)]
+        assert [each[:2] for each in drain(receiver.fileno(), 2, *here)] == [(b"one", there)]
+        assert [each[:2] for each in drain(receiver.fileno(), 99, *here)] == [(b"", there), (b"three", there)]
         assert drain(receiver.fileno(), 99, *here) == []
         try:
             receiver.setsockopt(socket.IPPROTO_UDP, 104, 1)
@@ -235,7 +236,42 @@ def test_a_socket_is_drained_without_ones_own_and_trains_are_cut_up(compiled: Mo
         except OSError:
             pytest.skip("this kernel has no segmentation offload")
         peer.sendto(b"aaaabbbbcc", here)
-        assert drain(receiver.fileno(), 99, *here) == [(b"aaaa", there), (b"bbbb", there), (b"cc", there)]
+        cut = [each[:2] for each in drain(receiver.fileno(), 99, *here)]
+        assert cut == [(b"aaaa", there), (b"bbbb", there), (b"cc", there)]
+
+
+@pytest.mark.parametrize("pure", [False, True])
+@pytest.mark.parametrize("packets", [False, True])
+def test_an_arrival_has_the_time_at_which_the_kernel_received_it(
+    compiled: ModuleType, pure: bool, packets: bool
+) -> None:
+    module = pure_core if pure else compiled
+    sealed = [seal(Packet(1, 1, number, 1, records.trades(1).tobytes()), 0).sealed for number in (1, 2)]
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer,
+    ):
+        receiver.bind(("127.0.0.1", 0))
+        here = receiver.getsockname()
+        receiver.setsockopt(socket.SOL_SOCKET, 35, 1)  # SO_TIMESTAMPNS
+
+        def drained() -> list[tuple[Any, Any, int]]:
+            other = ("127.0.0.1", 1)
+            if packets:
+                return list(module.drain_packets(receiver.fileno(), 1 << 16, *other, 0, 1 << 16, Data))
+            return list(module.drain(receiver.fileno(), 99, *other))
+
+        for _ in range(100):  # the kernel starts to stamp datagrams soon after the first socket has requested it
+            before = time.time_ns()
+            for datagram in sealed:
+                peer.sendto(datagram, here)
+            after = time.time_ns()
+            time.sleep(0.01)
+            arrivals = drained()
+            assert len(arrivals) == (1 if packets else 2)
+            if all(before <= received_ns <= after for _, _, received_ns in arrivals):
+                return
+    pytest.fail("the times are those of reading")
 
 
 def test_the_twin_can_be_chosen() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from levelcast.node.demo.outcome import DemoOutcome, ReceiverLine, _evenness, explain_late
+from levelcast.node.demo.outcome import DemoOutcome, ReceiverLine, _evenness, explain_delay, explain_late
 from levelcast.node.verdict import floor_problem
+from levelcast.runtime.cpu_contention import CpuContention
 from levelcast.storage.release_log import LATE, RELEASE
 
 
@@ -52,16 +53,30 @@ def test_what_a_killed_receiver_missed_says_nothing_of_evenness() -> None:
 
 
 def line(name: str, on_time: int, late: int) -> ReceiverLine:
-    return ReceiverLine(name, on_time + late, on_time, late, (0, 0), (0, 0), 0, 0, 0, "1@201", 0, "")
+    return ReceiverLine(name, on_time + late, on_time, late, (0, 0), (0, 0), (0, 0), 0, 0, 0, "1@201", 0, "")
 
 
 def test_late_releases_are_explained() -> None:
-    assert explain_late(DemoOutcome([line("a", 10, 0), line("b", 10, 0)]), ["a"]) == []
-    lines = [line("a", 5, 5), line("b", 9, 1)]
-    assert explain_late(DemoOutcome(lines, load=7.0, cores=1), ["a"]) == [
-        "a was down, and released the missed frames after its restart.",
-        "10.0% at the other receivers, by more than 1 ms: 2 receivers release at the same time on 1 core (load 7.0).",
+    assert explain_late(DemoOutcome([line("a", 10, 0), line("b", 10, 0)]), []) == [
+        "On time by protocol: 100 % at all receivers."
     ]
-    assert explain_late(DemoOutcome([line("a", 99_999, 1)], load=0.5, realtime=False), []) == [
-        "less than 0.1% of all records, by more than 1 ms: the machine is busy, without real-time priority (load 0.5)."
+    assert explain_late(DemoOutcome([line("a", 5, 5), line("b", 10, 0)]), ["a"]) == [
+        "On time by protocol: 100 % at the receivers that were not killed.",
+        "Late: a was down, and released the missed frames after its restart.",
     ]
+    assert explain_late(DemoOutcome([line("a", 99_999, 1)]), []) == [
+        "On time by protocol: 99.9 % at all receivers.",
+        "Late: a packet or a token that a frame needs arrived after the scheduled release time.",
+    ]
+
+
+def test_the_scheduling_delay_is_told_with_load_and_stolen_time() -> None:
+    delays = (120_000, 900_000, 7_000_000)
+    contention = CpuContention(12.0, 0.004, 0.5)
+    assert explain_delay(DemoOutcome(delay_ns=delays, load=4.7, cores=2, contention=contention)) == (
+        "Scheduling delay of the processes: 0.12 / 0.90 / 7.00 ms (p50 / p99 / max); load 4.7 on 2 cores, stolen CPU "
+        "time 0.4 %."
+    )
+    assert explain_delay(DemoOutcome(load=1.0, realtime=False)).endswith(
+        "load 1.0 on 1 core, stolen CPU time unknown; without real-time priority."
+    )

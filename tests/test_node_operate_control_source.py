@@ -49,7 +49,7 @@ class Group:
             assert isinstance(message, Data)
             self.sent.append(message)
             if self.answers:
-                self._inbox.append((encode(self.answers.pop(0), domain), ("127.0.0.1", 4000)))
+                self._inbox.append((encode(self.answers.pop(0), domain), ("127.0.0.1", 4000), 0))
 
     def close(self) -> None:
         pass

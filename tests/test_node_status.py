@@ -17,7 +17,7 @@ from levelcast.network import Network, parse_network
 from levelcast.network.stripe_config import ring_config
 from levelcast.node.node import Node
 from levelcast.node.options import NodeOptions
-from levelcast.node.status import BOUNDS_S, KEPT, EventLog, Lateness, StatusService
+from levelcast.node.status import BOUNDS_S, KEPT, DelayBuckets, EventLog, StatusService
 from levelcast.protocol.effects import Release
 from levelcast.protocol.events import FaultReceived, FaultReported, PromiseMade, RingEntered, RingFormed, Witnessed
 from levelcast.protocol.history import GENESIS, make_frame
@@ -140,7 +140,7 @@ def test_releases_are_counted_by_how_late_they_came(start: Callable[[str], Node]
 
 
 def test_a_bound_belongs_to_its_bucket() -> None:
-    lateness = Lateness()
+    lateness = DelayBuckets()
     for bound in BOUNDS_S:
         lateness.add(round(bound * 1e9))
     assert lateness.as_json()["counts"] == [1] * len(BOUNDS_S) + [0]
@@ -240,7 +240,7 @@ def test_metrics_are_in_the_format_that_prometheus_reads(role: str, start: Calla
 
 
 def example_status() -> dict[str, Any]:
-    lateness = Lateness()
+    lateness = DelayBuckets()
     for behind_ns in (5 * US, 30 * US, 30 * US, 60_000_000 * US):
         lateness.add(behind_ns)
     return {

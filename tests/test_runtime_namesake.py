@@ -53,7 +53,7 @@ def test_a_namesake_on_another_machine_answers_the_probe(domain: int, found: boo
 
         def answer() -> None:
             while there.wait(0.5)[0]:
-                for datagram, source in there.drain():
+                for datagram, source, _ in there.drain():
                     assert isinstance(datagram, bytes)
                     probe = decode(datagram).message
                     assert isinstance(probe, Probe)

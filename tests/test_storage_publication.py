@@ -106,7 +106,7 @@ class Floor:
                 last = max(self.wire.heard, default=0)  # a ring witnesses what it has heard
                 mark = Mark(PLACE.id, self.source.incarnation, rng.randint(min(last, self.source.witnessed), last))
                 token = Token(1, 5, 10**18, 901, 4, 64, (), (mark,) if mark.number else ())
-                self.wire.inbox.append((encode(token, CONFIG.domain), RING))
+                self.wire.inbox.append((encode(token, CONFIG.domain), RING, 0))
             self.driver.turn()
 
     def abandon(self) -> None:

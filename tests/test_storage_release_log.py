@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from binascii import crc_hqx
 from pathlib import Path
+from struct import Struct
 
 import numpy as np
 import pytest
@@ -21,21 +23,30 @@ from levelcast.storage.append_file import TapeError
 from levelcast.storage.journal.open_marker import LogEnd
 from levelcast.storage.release_log import (
     LATE,
+    MOVED,
     RELEASE,
+    TOKEN,
     Released,
     ReleaseLog,
+    TokenDelay,
     common_slots,
     first_entries,
     is_late,
     lateness_ns,
+    read_entries,
+    read_file,
     read_releases,
+    scheduling_ns,
+    span_of,
     spreads_ns,
+    subtract_token_delays,
     write_file,
 )
 from levelcast.storage.tape import certificate
 
 numbers = st.integers(0, 2**63)
-releases = st.builds(Released, numbers, numbers, numbers, numbers, st.integers(0, 2**32 - 1), st.booleans())
+counts, flags = st.integers(0, 2**32 - 1), st.booleans()
+releases = st.builds(Released, numbers, numbers, numbers, numbers, counts, flags, numbers, flags)
 
 
 def some(count: int) -> list[Released]:
@@ -59,8 +70,11 @@ def test_what_goes_in_comes_out(batches: list[list[Released]], entries_per_file:
         log.close()
         read = read_releases(name)
         flat = [each for batch in batches for each in batch]
-        assert [tuple(row)[:5] for row in read.tolist()] == [each[:5] for each in flat]
-        assert [bool(flags & LATE) for flags in read["flags"]] == [each.late for each in flat]
+        assert read[["slot", "generation", "scheduled_ns", "released_ns", "records"]].tolist() == [
+            each[:5] for each in flat
+        ]
+        assert read["ready_ns"].tolist() == [each.ready_ns for each in flat]
+        assert read["flags"].tolist() == [LATE * each.late + MOVED * each.moved for each in flat]
 
 
 def test_a_torn_entry_is_cut_off_and_the_log_goes_on(tmp_path: Path) -> None:
@@ -102,9 +116,9 @@ def test_any_changed_bit_is_found_and_the_rest_stays_readable(tmp_path: Path, at
     content = bytearray(path.read_bytes())
     content[5 * RELEASE.itemsize + at] ^= 1 << at % 8
     path.write_bytes(content)
-    with pytest.raises(TapeError, match=f"{path}: damaged at byte 200: the entry has a wrong checksum"):
+    with pytest.raises(TapeError, match=f"{path}: damaged at byte 240: the entry has a wrong checksum"):
         read_releases(tmp_path)
-    refused(tmp_path, f"{path}: damaged at byte 200: the entry has a wrong checksum")
+    refused(tmp_path, f"{path}: damaged at byte 240: the entry has a wrong checksum")
     slots = read_releases(tmp_path)["slot"].tolist()
     lost = range(10 * file - 9, min(10 * file, 38) + 1)
     assert slots == [*(slot for slot in range(1, 39) if slot not in lost), 1]
@@ -114,13 +128,13 @@ def test_bad_entries_that_nothing_follows_are_a_torn_tail_unless_the_log_was_clo
     write(tmp_path, some(5), entries_per_file=10)
     path = next(tmp_path.iterdir())
     whole = path.read_bytes()
-    torn = whole[:-80] + bytes(80)
+    torn = whole[:-96] + bytes(96)
     path.write_bytes(torn)
     assert read_releases(tmp_path)["slot"].tolist() == [1, 2, 3]
     log = ReleaseLog(tmp_path, 10)
     log.close()
-    assert path.read_bytes() == whole[:-80]
-    assert path.with_name(f"{path.name}.torn-at-{len(whole) - 80}").read_bytes() == bytes(80)
+    assert path.read_bytes() == whole[:-96]
+    assert path.with_name(f"{path.name}.torn-at-{len(whole) - 96}").read_bytes() == bytes(96)
     assert len(log.notices) == 1
     path.write_bytes(torn)
     refused(tmp_path, "the entry has a wrong checksum", LogEnd(1, len(whole)))
@@ -136,8 +150,8 @@ def test_a_log_that_was_closed_has_all_of_its_files_and_bytes(tmp_path: Path) ->
         log.close()
         path = folder / f"{missing or 3:016}.releases"
         if shortened:
-            path.write_bytes(path.read_bytes()[:-40])
-            refused(folder, f"{path}: damaged at byte 200: it had 240 bytes when it was closed, not 200", end)
+            path.write_bytes(path.read_bytes()[:-48])
+            refused(folder, f"{path}: damaged at byte 240: it had 288 bytes when it was closed, not 240", end)
         elif missing == 1:
             path.unlink()
             ReleaseLog(folder, 10, end).close()  # as after retention
@@ -161,19 +175,90 @@ def test_swapped_files_are_found(tmp_path: Path) -> None:
     two.write_bytes(contents[0])
     with pytest.raises(TapeError, match=rf"{one}: damaged at byte 16: it has the header of file 3"):
         ReleaseLog(tmp_path, 10)
-    one.write_bytes(contents[0][:40] + contents[1][40:])
-    with pytest.raises(TapeError, match=f"{one}: damaged at byte 40: the entry has a wrong checksum"):
+    one.write_bytes(contents[0][:48] + contents[1][48:])
+    with pytest.raises(TapeError, match=f"{one}: damaged at byte 48: the entry has a wrong checksum"):
         ReleaseLog(tmp_path, 10)
 
 
-def test_a_log_of_version_1_is_read_and_continued_in_a_new_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_log_of_an_older_version_is_read_and_continued_in_a_new_file(tmp_path: Path, version: int) -> None:
     path = tmp_path / "0000000000000001.releases"
-    old = np.array([(slot, 1, 10, 20, 3, slot % 2) for slot in range(1, 6)], RELEASE)
-    path.write_bytes((b"LVLCRELS\1\0").ljust(40, b"\0") + old.tobytes())
-    assert read_releases(tmp_path).tolist() == old.tolist()
+    rows = [(slot, 1, 10, 20, 3, slot % 2) for slot in range(1, 6)]
+    entries = [Struct("<QQQQIHH").pack(*row, 0)[:38] for row in rows]
+    head = (b"LVLCRELS" + version.to_bytes(2, "little")).ljust(38, b"\0")
+    if version == 2:
+        head = head[:16] + (1).to_bytes(8, "little") + head[24:]
+    seeds = [0, *(2 for _ in rows)]  # the start of the CRC: that of the header, those of file 1
+    bodies = zip(seeds, [head, *entries], strict=True)
+    content = b"".join(
+        body + (crc_hqx(body, seed) if version == 2 else 0).to_bytes(2, "little") for seed, body in bodies
+    )
+    path.write_bytes(content)
+    assert read_releases(tmp_path).tolist() == [(*row[:4], 0, *row[4:]) for row in rows]
+    assert span_of(path) == (1, 5, 5)
     write(tmp_path, some(2))
-    assert path.read_bytes()[40:] == old.tobytes()
+    assert path.read_bytes() == content
     assert read_releases(tmp_path)["slot"].tolist() == [1, 2, 3, 4, 5, 1, 2]
+
+
+def test_delayed_tokens_follow_the_next_release_and_are_no_releases(tmp_path: Path) -> None:
+    log = ReleaseLog(tmp_path, entries_per_file=2)
+    log.note_token(TokenDelay(90, 3, 100, 107))
+    log.append([])
+    for each in some(3):
+        log.append([each])
+    log.close()
+    assert read_releases(tmp_path)["slot"].tolist() == [1, 2, 3]
+    files = sorted(tmp_path.iterdir())
+    assert read_entries(files[0]).tolist()[1] == (90, 3, 100, 107, 0, 0, TOKEN)
+    assert [read_file(path)["slot"].tolist() for path in files[:2]] == [[1], [2, 3]]
+    assert span_of(files[0]) == (1, 90, 2), "a file begins with a release"
+
+
+def entry(slot: int, ready: int, flags: int = LATE, scheduled: int = 1000) -> RecordArray:
+    return np.array([(slot, 1, scheduled, ready + 5, ready, 1, flags)], RELEASE)
+
+
+def token(slot: int, due: int, sent: int) -> RecordArray:
+    return np.array([(slot, 1, due, sent, 0, 0, TOKEN)], RELEASE)
+
+
+@pytest.mark.parametrize(
+    ("release", "delayed", "late"),
+    [
+        (entry(5, 1040), token(7, 950, 990), False),
+        (entry(5, 1040), token(5, 950, 990), False),
+        (entry(5, 1040), token(7, 951, 990), True),
+        (entry(5, 1040), token(4, 950, 990), True),
+        (entry(5, 1040), token(7, 1001, 1041), True),
+        (entry(5, 1040, LATE | MOVED), token(7, 950, 990), True),
+        (entry(5, 990, LATE | MOVED), token(7, 950, 990), True),
+        (entry(5, 1040), token(7, 950, 990)[:0], True),
+        (entry(5, 990, 0), token(7, 950, 990), False),
+    ],
+    ids=[
+        "its-delay",
+        "of-the-slot",
+        "too-short",
+        "earlier-slot",
+        "sent-later",
+        "moved",
+        "only-moved",
+        "none",
+        "on-time",
+    ],
+)
+def test_a_delayed_token_that_a_slot_may_have_waited_for_is_subtracted(
+    release: RecordArray, delayed: RecordArray, late: bool
+) -> None:
+    found = subtract_token_delays({"a": release, "b": np.concatenate([delayed, entry(6, 900, 0)])})
+    assert is_late(found["a"]).tolist() == [late]
+    assert found["b"]["slot"].tolist() == [6]
+    assert is_late(release).tolist() == [bool(release["flags"][0] & LATE)], "the log itself is not changed"
+
+
+def test_the_scheduling_delay_counts_from_the_time_from_which_the_release_was_possible() -> None:
+    assert scheduling_ns(np.concatenate([entry(1, 900, 0), entry(2, 1500)])).tolist() == [-95, 5]
 
 
 def test_a_file_written_at_once_is_one_of_the_log(tmp_path: Path) -> None:
@@ -200,6 +285,7 @@ def test_old_files_go_with_the_tape(tmp_path: Path) -> None:
         (b"GIF89a" + bytes(50), "not a Levelcast release log"),
         (b"LVLCRELS\x07\0" + bytes(40), "version 7, but"),
         (b"LVLCRELS\x02\0" + bytes(40), "its header is damaged"),
+        (b"LVLCRELS\x03\0" + bytes(40), "its header is damaged"),
     ],
 )
 def test_a_foreign_file_is_named(tmp_path: Path, content: bytes, says: str) -> None:
@@ -216,7 +302,7 @@ def test_no_log_is_one_sentence(tmp_path: Path) -> None:
 
 def logged(*rows: tuple[int, int, int]) -> RecordArray:
     """A log of (slot, released_ns, late); every slot is scheduled at 10 times its number."""
-    return np.array([(slot, 1, slot * 10, at_ns, 1, late) for slot, at_ns, late in rows], RELEASE)
+    return np.array([(slot, 1, slot * 10, at_ns, 0, 1, late) for slot, at_ns, late in rows], RELEASE)
 
 
 def test_the_first_entry_of_a_slot_counts_for_every_reader() -> None:

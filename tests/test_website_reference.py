@@ -9,7 +9,7 @@ import pytest
 
 from levelcast.network import include
 from levelcast.network.sections import TABLES
-from levelcast.node.metrics import LATENESS, common_families, exposition
+from levelcast.node.metrics import HISTOGRAMS, common_families, exposition
 from levelcast.node.roles import ROLES
 from website import reference
 from website.home import sections
@@ -58,7 +58,7 @@ def test_the_metrics_of_every_role_are_on_the_page() -> None:
             if line.startswith("# TYPE"):
                 _, _, metric, kind = line.split()
                 assert f"| `{metric}` | {kind} |" in page
-    for family in (*common_families(), LATENESS):
+    for family in (*common_families(), *HISTOGRAMS.values()):
         assert f"| `levelcast_{family.name}` | {family.type} |" in page
 
 

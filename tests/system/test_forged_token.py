@@ -48,7 +48,7 @@ def newest_token(sockets: CoreSockets, domain: int) -> Token:
         came, _ = sockets.wait(0.0 if newest is not None else 0.1, ())
         if newest is not None and not came:
             return newest
-        datagrams = [arrival for arrival, _ in sockets.drain() if isinstance(arrival, bytes)]
+        datagrams = [arrival for arrival, *_ in sockets.drain() if isinstance(arrival, bytes)]
         tokens = [message for message in decode_batch(datagrams, domain)[0] if isinstance(message, Token)]
         newest = tokens[-1] if tokens else newest
     raise AssertionError("no token in a minute")

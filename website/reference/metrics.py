@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from levelcast.node.metrics import LATENESS, MetricFamily, common_families, state_family
+from levelcast.node.metrics import HISTOGRAMS, MetricFamily, common_families, state_family
 from levelcast.node.roles import ROLES
 from levelcast.node.roles.releasing import ReleasingRole
 from website.reference import markdown
@@ -38,7 +38,7 @@ def _section(title: str, families: Iterable[MetricFamily]) -> str:
 def page() -> str:
     """Return the page."""
     both = {metric.family for metric in ReleasingRole.METRICS}
-    releasing = [*(metric.family for metric in ReleasingRole.METRICS), LATENESS]
+    releasing = [*(metric.family for metric in ReleasingRole.METRICS), *HISTOGRAMS.values()]
     parts = [_section("All nodes", common_families()), _section("Receivers and secondaries", releasing)]
     for name, role in ROLES.items():
         own = [metric.family for metric in role.METRICS if metric.family not in both]

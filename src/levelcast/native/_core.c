@@ -549,13 +549,34 @@ static PyObject *seal_packets_py(PyObject *self, PyObject *args)
 
 /* ---- sockets --------------------------------------------------------------------------------------------------- */
 
-static int append_pair(PyObject *list, PyObject *value, PyObject *source)
+static int append_arrival(PyObject *list, PyObject *value, PyObject *source, int64_t received_ns)
 {
-    PyObject *pair = value == NULL ? NULL : PyTuple_Pack(2, value, source);
-    int failed = pair == NULL || PyList_Append(list, pair) < 0;
+    PyObject *at = value == NULL ? NULL : PyLong_FromLongLong(received_ns);
+    PyObject *arrival = at == NULL ? NULL : PyTuple_Pack(3, value, source, at);
+    int failed = arrival == NULL || PyList_Append(list, arrival) < 0;
     Py_XDECREF(value);
-    Py_XDECREF(pair);
+    Py_XDECREF(at);
+    Py_XDECREF(arrival);
     return failed ? -1 : 0;
+}
+
+static int64_t in_ns(struct timespec at)
+{
+    return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
+}
+
+/* The kernel's receive time of an arrival by the wall clock; the present time without SO_TIMESTAMPNS. */
+static int64_t received_ns(struct arrivals *in, int i)
+{
+    struct msghdr *message = &in->messages[i].msg_hdr;
+    struct timespec at;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c))
+        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPNS) {
+            memcpy(&at, CMSG_DATA(c), sizeof at);
+            return in_ns(at);
+        }
+    clock_gettime(CLOCK_REALTIME, &at);
+    return in_ns(at);
 }
 
 /* A socket's own address; its datagrams are left out. */
@@ -595,10 +616,11 @@ static PyObject *drain_py(PyObject *self, PyObject *args)
             }
             const uint8_t *p = in.vectors[i].iov_base;
             size_t left = in.messages[i].msg_len, segment = segment_of(&in, i);
+            int64_t at = received_ns(&in, i);
             trains = left > segment;
             do {
                 size_t n = left < segment ? left : segment;
-                if (append_pair(list, PyBytes_FromStringAndSize((const char *)p, (Py_ssize_t)n), source) < 0)
+                if (append_arrival(list, PyBytes_FromStringAndSize((const char *)p, (Py_ssize_t)n), source, at) < 0)
                     goto failed;
                 p += n;
                 left -= n;
@@ -623,6 +645,7 @@ struct together {
     size_t bytes, stretches;
     struct { const uint8_t *at; size_t bytes; } stretch[AT_ONCE];
     PyObject *source;
+    int64_t received_ns; /* of the last one */
 };
 
 static int append_together(PyObject *list, struct together *held, PyTypeObject *type)
@@ -637,18 +660,18 @@ static int append_together(PyObject *list, struct together *held, PyTypeObject *
     }
     uint64_t packets = held->packets;
     held->packets = 0;
-    return append_pair(list, data_of(type, &held->first, packets, sealed), held->source);
+    return append_arrival(list, data_of(type, &held->first, packets, sealed), held->source, held->received_ns);
 }
 
 /* Append one datagram to the packets that it follows, or as it is if it is not a valid packet. */
 static int take_datagram(PyObject *list, struct together *held, const uint8_t *p, size_t n, PyObject *source,
-                         struct domain domain, size_t most, PyTypeObject *type)
+                         int64_t at, struct domain domain, size_t most, PyTypeObject *type)
 {
     struct packet packet;
     if (!open_packet(p, n, domain, &packet)) {
         if (append_together(list, held, type) < 0)
             return -1;
-        return append_pair(list, PyBytes_FromStringAndSize((const char *)p, (Py_ssize_t)n), source);
+        return append_arrival(list, PyBytes_FromStringAndSize((const char *)p, (Py_ssize_t)n), source, at);
     }
     if (held->packets && (held->source != source || held->first.source != packet.source ||
                           held->first.incarnation != packet.incarnation ||
@@ -669,6 +692,7 @@ static int take_datagram(PyObject *list, struct together *held, const uint8_t *p
     }
     held->packets++;
     held->bytes += n;
+    held->received_ns = at;
     return 0;
 }
 
@@ -695,6 +719,7 @@ static PyObject *drain_packets_py(PyObject *self, PyObject *args)
         for (int i = 0; i < got; i++) {
             const uint8_t *p = in.vectors[i].iov_base;
             size_t left = in.messages[i].msg_len, segment = segment_of(&in, i);
+            int64_t at = received_ns(&in, i);
             limit -= (Py_ssize_t)left + 1;
             if (is_from(&in.from[i], &own))
                 continue;
@@ -708,7 +733,7 @@ static PyObject *drain_packets_py(PyObject *self, PyObject *args)
             }
             do {
                 size_t n = left < segment ? left : segment;
-                if (take_datagram(list, &held, p, n, source, domain, (size_t)(most > 0 ? most : 0), type) < 0)
+                if (take_datagram(list, &held, p, n, source, at, domain, (size_t)(most > 0 ? most : 0), type) < 0)
                     goto failed;
                 p += n;
                 left -= n;

@@ -1,14 +1,18 @@
 /* Read waiting datagrams of a socket in batches without blocking. A train that the kernel has kept together (UDP_GRO)
- * is one arrival of several datagrams. */
+ * is one arrival of several datagrams. The kernel's receive time is known for sockets with SO_TIMESTAMPNS. */
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #ifndef UDP_GRO
 #define UDP_GRO 104
+#endif
+#ifndef SCM_TIMESTAMPNS
+#define SCM_TIMESTAMPNS 35
 #endif
 
 enum { AT_ONCE = 32, LARGEST = 65536 };
@@ -17,7 +21,10 @@ struct arrivals {
     struct mmsghdr messages[AT_ONCE];
     struct iovec vectors[AT_ONCE];
     struct sockaddr_in from[AT_ONCE];
-    union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } control[AT_ONCE];
+    union {
+        char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(struct timespec))];
+        struct cmsghdr align;
+    } control[AT_ONCE];
 };
 
 static uint8_t *inbox; /* AT_ONCE buffers of LARGEST bytes: one thread drains at a time, under the interpreter's lock */

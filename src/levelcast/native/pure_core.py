@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -251,26 +252,34 @@ def seal_packets(
 # Sockets
 
 _UDP_GRO = 104
+_TIMESTAMPNS = 35
+_TIMESPEC = struct.Struct("@ll")
+_ANCILLARY = socket.CMSG_SPACE(4) + socket.CMSG_SPACE(_TIMESPEC.size)
 
 
-def drain(fileno: int, limit: int, own_host: str, own_port: int, /) -> list[tuple[bytes, Source]]:
-    """Return waiting datagrams with their source addresses, without the socket's own; trains are split.
+def drain(fileno: int, limit: int, own_host: str, own_port: int, /) -> list[tuple[bytes, Source, int]]:
+    """Return waiting datagrams with source address and receive time, without the socket's own; trains are split.
 
-    It stops at `limit`, which the last train may exceed.
+    The time is the kernel's, by the wall clock; for a socket without SO_TIMESTAMPNS it is the present time. It stops at
+    `limit`, which the last train may exceed.
     """
-    found: list[tuple[bytes, Source]] = []
+    found: list[tuple[bytes, Source, int]] = []
     with socket.socket(fileno=fileno) as receiver:
         try:
             while limit > 0:
-                content, ancillary, _, source = receiver.recvmsg(65_536, socket.CMSG_SPACE(4), socket.MSG_DONTWAIT)
+                content, ancillary, _, source = receiver.recvmsg(65_536, _ANCILLARY, socket.MSG_DONTWAIT)
                 limit -= 1
                 if source == (own_host, own_port):
                     continue
-                segment = len(content) or 1
+                segment, received_ns = len(content) or 1, 0
                 for level, name, value in ancillary:
                     if (level, name) == (socket.IPPROTO_UDP, _UDP_GRO):
                         segment = int.from_bytes(value[:4], "little")
-                cut = [(content[at : at + segment], source) for at in range(0, len(content) or 1, segment)]
+                    elif (level, name) == (socket.SOL_SOCKET, _TIMESTAMPNS):
+                        seconds, rest_ns = _TIMESPEC.unpack(value)
+                        received_ns = seconds * 1_000_000_000 + rest_ns
+                received_ns = received_ns or time.time_ns()
+                cut = [(content[at : at + segment], source, received_ns) for at in range(0, len(content) or 1, segment)]
                 limit -= len(cut) - 1
                 found += cut
         except (BlockingIOError, ConnectionRefusedError):
@@ -282,26 +291,26 @@ def drain(fileno: int, limit: int, own_host: str, own_port: int, /) -> list[tupl
 
 def drain_packets(
     fileno: int, limit: int, own_host: str, own_port: int, domain: int, most: int, kind: type[_T], /
-) -> list[tuple[_T | bytes, Source]]:
-    """Drain packets: consecutive ones become one `kind` of at most about `most` bytes.
+) -> list[tuple[_T | bytes, Source, int]]:
+    """Drain packets: consecutive ones become one `kind` of at most about `most` bytes, with the last one's time.
 
     A datagram that is not a valid packet of the domain (`open_data`) is returned as it is. It stops after about `limit`
     bytes.
     """
-    found: list[tuple[_T | bytes, Source]] = []
+    found: list[tuple[_T | bytes, Source, int]] = []
     pending: list[_T] = []
-    size = 0
+    size = last_ns = 0
     whence: Source | None = None
 
     def hand_over() -> None:
         if pending:
             assert whence is not None
             sealed = b"".join(each[4] for each in pending)
-            found.append((tuple.__new__(kind, (*pending[0][:3], pending[-1][3], sealed)), whence))
+            found.append((tuple.__new__(kind, (*pending[0][:3], pending[-1][3], sealed)), whence, last_ns))
             pending.clear()
 
     while limit > 0 and (datagrams := drain(fileno, 1, own_host, own_port)):
-        for datagram, source in datagrams:
+        for datagram, source, received_ns in datagrams:
             limit -= len(datagram) + 1
             data = open_data(datagram, domain, kind)
             follows = (
@@ -315,9 +324,10 @@ def drain_packets(
                 hand_over()
                 whence, size = source, 0
             if data is None:
-                found.append((datagram, source))
+                found.append((datagram, source, received_ns))
             else:
                 pending.append(data)
                 size += len(datagram)
+                last_ns = received_ns
     hand_over()
     return found

@@ -236,5 +236,5 @@ def drain_molds(fileno: int, limit: int, kind: type[_T], /) -> list[tuple[_T | b
     """
     found: list[tuple[_T | bytes, Source]] = []
     for source, arrivals in groupby(drain(fileno, limit, "", 0), key=lambda each: each[1]):
-        found += [(each, source) for each in join_molds([datagram for datagram, _ in arrivals], kind)]
+        found += [(each, source) for each in join_molds([datagram for datagram, *_ in arrivals], kind)]
     return found

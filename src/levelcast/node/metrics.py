@@ -90,7 +90,14 @@ _INFO = MetricFamily("info", "gauge", "1, with the version as a label.", ("versi
 LATENESS = MetricFamily(
     "release_lateness_seconds", "histogram", "Delay of releases after the scheduled release time.", ("le",)
 )
-"""Only of nodes that release frames."""
+SCHEDULING = MetricFamily(
+    "release_scheduling_delay_seconds",
+    "histogram",
+    "Delay of releases after the time from which they were possible: the process ran late.",
+    ("le",),
+)
+HISTOGRAMS = {"lateness": LATENESS, "scheduling_delay": SCHEDULING}
+"""Only of nodes that release frames; by the key of the status."""
 
 
 def state_family(state: State) -> Iterator[MetricFamily]:
@@ -131,18 +138,19 @@ def _lines(status: Mapping[str, Any], labels: dict[str, str], own: Sequence[Metr
             yield from family.head()
         for word in words:
             yield _sample(key, {**labels, key: word}, word == status[key])
-    if "lateness" in status:
-        yield from _histogram(status["lateness"], labels)
+    for key, family in HISTOGRAMS.items():
+        if key in status:
+            yield from _histogram(family, status[key], labels)
 
 
-def _histogram(lateness: Mapping[str, Any], labels: dict[str, str]) -> Iterator[str]:
-    name = LATENESS.name
-    yield from LATENESS.head()
-    bounds = [f"{bound:g}" for bound in lateness["bounds_s"]]
-    counts = list(accumulate(lateness["counts"]))
+def _histogram(family: MetricFamily, found: Mapping[str, Any], labels: dict[str, str]) -> Iterator[str]:
+    name = family.name
+    yield from family.head()
+    bounds = [f"{bound:g}" for bound in found["bounds_s"]]
+    counts = list(accumulate(found["counts"]))
     for bound, count in zip([*bounds, "+Inf"], counts, strict=True):
         yield _sample(f"{name}_bucket", {**labels, "le": bound}, count)
-    yield _sample(f"{name}_sum", labels, lateness["sum_s"])
+    yield _sample(f"{name}_sum", labels, found["sum_s"])
     yield _sample(f"{name}_count", labels, counts[-1])
 
 

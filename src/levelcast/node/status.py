@@ -43,21 +43,21 @@ BOUNDS_S = (
     *(1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
-"""Upper bounds of the buckets in which releases are counted by lateness."""
+"""Upper bounds of the buckets in which releases are counted by their delay."""
 _BOUNDS_NS = tuple(round(bound * 1e9) for bound in BOUNDS_S)
 _STATM = Path("/proc/self/statm")
 
 
-class Lateness:
-    """Delay of each release after its scheduled time, in fixed buckets."""
+class DelayBuckets:
+    """Delays of releases, counted in fixed buckets."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(_BOUNDS_NS) + 1)
         self._sum_ns = 0
 
-    def add(self, behind_ns: int) -> None:
-        self._counts[bisect_left(_BOUNDS_NS, behind_ns)] += 1
-        self._sum_ns += max(0, behind_ns)
+    def add(self, delay_ns: int) -> None:
+        self._counts[bisect_left(_BOUNDS_NS, delay_ns)] += 1
+        self._sum_ns += max(0, delay_ns)
 
     def as_json(self) -> Status:
         """Return the count of each bucket; the last one has everything above the last bound."""
@@ -113,7 +113,10 @@ class StatusService(Responder):
         node: str = "",
         names: Names | None = None,
     ) -> None:
-        self.lateness = Lateness()
+        self.lateness = DelayBuckets()
+        """From the scheduled release time."""
+        self.scheduling = DelayBuckets()
+        """From the time from which the release was possible (`levelcast.runtime.lateness`)."""
         self.log = EventLog(node, names or {})
         self._role = role
         self._known = known
@@ -126,6 +129,7 @@ class StatusService(Responder):
 
     def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
         self.lateness.add(now - release.scheduled_ns)
+        self.scheduling.add(release.delay_ns(now))
 
     def note(self, event: Event) -> None:
         """Keep an event for the page."""
@@ -148,6 +152,7 @@ class StatusService(Responder):
         }
         if self._role.KIND.releases:
             status["lateness"] = self.lateness.as_json()
+            status["scheduling_delay"] = self.scheduling.as_json()
         return status | self._role.details(status, now) | self.log.as_json()
 
     def _clock(self, trusted: bool) -> Status:

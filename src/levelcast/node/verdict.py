@@ -11,9 +11,17 @@ import numpy.typing as npt
 
 from levelcast.network.roles import FLOOR
 from levelcast.node.cluster import Cluster
-from levelcast.records import RTYPE_TRADE, TRADE
+from levelcast.records import RTYPE_TRADE, TRADE, RecordArray
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.release_log import Nanoseconds, common_slots, is_late, lateness_ns, read_releases, spreads_ns
+from levelcast.storage.release_log import (
+    Nanoseconds,
+    common_slots,
+    is_late,
+    lateness_ns,
+    read_together,
+    scheduling_ns,
+    spreads_ns,
+)
 from levelcast.storage.tape.compare import compare_checked, verify
 from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.reader import TapeReader
@@ -29,9 +37,11 @@ class ReceiverFigures:
     frames: int
     chain: str
     late: int
-    """Records that were released after timestamp + Δ_A."""
+    """Records that were late by protocol (`levelcast.runtime.lateness`)."""
     behind_ns: tuple[int, int, int]
     """Delay of releases after the scheduled time: median, p99, maximum."""
+    delay_ns: tuple[int, int, int] = (0, 0, 0)
+    """Scheduling delay: median, p99, maximum."""
 
 
 @dataclass(slots=True)
@@ -63,22 +73,19 @@ def judge(data: Path, names: Sequence[str], problems: Sequence[str] = ()) -> Clu
     """Check the directories of the receivers; `problems` are added to those found."""
     verdict = ClusterVerdict(problems=list(problems))
     directories = [data / name for name in names]
-    logs, checks = [], []
+    logs: dict[str, RecordArray] = {}
+    checks = []
     try:
-        for name, directory in zip(names, directories, strict=True):
+        logs = read_together({name: directory / "releases" for name, directory in zip(names, directories, strict=True)})
+        for (name, log), directory in zip(logs.items(), directories, strict=True):
             found = verify(directory)
             checks.append(found)
             if found.fault is not None:
                 verdict.problems.append(f"the tape of {name} is not valid: {found.fault}")
-            log = read_releases(directory / "releases")
-            logs.append(log)
-            late = is_late(log)
-            behind = three_quantiles(lateness_ns(log))
-            verdict.receivers.append(
-                ReceiverFigures(
-                    name, found.records, found.frames, found.chain.hex(), int(log["records"][late].sum()), behind
-                )
-            )
+            late = int(log["records"][is_late(log)].sum())
+            behind, delay = three_quantiles(lateness_ns(log)), three_quantiles(scheduling_ns(log))
+            chain = found.chain.hex()
+            verdict.receivers.append(ReceiverFigures(name, found.records, found.frames, chain, late, behind, delay))
         for difference in compare_checked(checks):
             pair = f"the tapes of {difference.one.name} and {difference.other.name}"
             if difference.how:
@@ -87,7 +94,7 @@ def judge(data: Path, names: Sequence[str], problems: Sequence[str] = ()) -> Clu
                 verdict.problems.append(f"{pair} have different lengths: {difference.remark}")
     except TapeError as error:
         verdict.problems.append(str(error))
-    verdict.spread_ns = three_quantiles(spreads_ns(common_slots(logs)))
+    verdict.spread_ns = three_quantiles(spreads_ns(common_slots(list(logs.values()))))
     return verdict
 
 

@@ -65,7 +65,17 @@ class Release(NamedTuple):
 
     frame: Frame
     scheduled_ns: int
+    """Timestamp + Δ_A, or later if the witness was completed later (rule 7)."""
     late: bool
+    """The step was after timestamp + Δ_A. A driver that may run late replaces it (`levelcast.runtime.lateness`)."""
+    ready_ns: int = 0
+    """Set by the driver: the time at which the last item arrived that the release needs."""
+    moved: bool = False
+    """Set by the driver: `scheduled_ns` is after timestamp + Δ_A."""
+
+    def delay_ns(self, released_ns: int) -> int:
+        """Return the scheduling delay of a release at this time."""
+        return released_ns - max(self.scheduled_ns, self.ready_ns)
 
 
 class Forget(NamedTuple):

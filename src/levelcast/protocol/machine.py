@@ -8,7 +8,9 @@ driver
 3. steps again at `wake_ns` at the latest;
 4. may prepare the frame `upcoming`, and may stop reading its sockets just before a step that only releases
    (`release_is_next`);
-5. calls `leave` before a planned stop, and continues until `has_left`, or for `LEAVE_LIMIT_NS`.
+5. calls `leave` before a planned stop, and continues until `has_left`, or for `LEAVE_LIMIT_NS`;
+6. may record when slots become ready (`ready_slot`), and deliver messages from before and after one of the
+   `open_instants` in separate steps.
 """
 
 from __future__ import annotations
@@ -36,10 +38,22 @@ class Machine(Protocol):
     """Generation of the current ring; 0: none."""
     release_is_next: bool = False
     """A release, and nothing else, is due at `wake_ns`."""
+    hold_ns: int = 0
+    """Δ_A: the time from the timestamp of a frame to the instant of its release."""
 
     @property
     def upcoming(self) -> Frame | None:
         """The frame that is certain to be released next."""
+        return None
+
+    @property
+    def ready_slot(self) -> int:
+        """Every slot up to this one is released, or needs nothing but its time to be released."""
+        return 0
+
+    @property
+    def open_instants(self) -> tuple[int, int] | None:
+        """The instant of the first slot that is not ready, and the time between two instants; None without a ring."""
         return None
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:

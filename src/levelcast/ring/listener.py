@@ -112,6 +112,7 @@ class Listener(ReceiverHooks):
     def __init__(self, config: StripeConfig, member: int, journal: JournalImage, tape: Tip, now: int) -> None:
         self.config = config
         self.timing = config.timing
+        self.hold_ns = config.timing.hold_ns
         self.member = member
         self.life = journal.life
         self.generation = 0
@@ -163,6 +164,16 @@ class Listener(ReceiverHooks):
             return None
         ordered = self.history.get(slot)
         return ordered.frame if ordered is not None else None
+
+    @property
+    def ready_slot(self) -> int:
+        return max(self.released, min(self.history.have, self.witnessed)) if self._learns else self.released
+
+    @property
+    def open_instants(self) -> tuple[int, int] | None:
+        if self._schedule is None:
+            return None
+        return self._schedule.time_of(self.ready_slot + 1) + self.timing.hold_ns, self.timing.slot_ns
 
     @property
     def schedule(self) -> Schedule | None:

@@ -14,6 +14,7 @@ messages are sent, consecutive ones together. Malformed datagrams are counted by
 - A released frame is passed to the services (the edge) first and to the tape after them, because subscribers wait for
   it. It is witnessed, so a process that crashes between the two releases the same bytes again after its restart.
   Between the two, a node with real-time priority yields to others: on one machine they release at the same time.
+- Whether a release is late does not depend on when this process ran (`levelcast.runtime.lateness`).
 """
 
 from __future__ import annotations
@@ -34,12 +35,24 @@ from levelcast.protocol.events import Event, event_name
 from levelcast.protocol.history import Frame
 from levelcast.protocol.machine import Machine
 from levelcast.runtime.impairment import Impairment
+from levelcast.runtime.lateness import ReadyTimes, latest_ns, split_at_instants
 from levelcast.runtime.sockets import RECEIVERS, Address, Arrival
 from levelcast.storage.node_store import NodeStore
 from levelcast.timing.rules import Timing
 from levelcast.wire.codec import decode, encode
 from levelcast.wire.header import Malformed, sender_of, wrong_domain
-from levelcast.wire.messages import CatchUpPackets, Data, Echo, GroupInvite, Message, Packet, Probe, Repair, Request
+from levelcast.wire.messages import (
+    CatchUpPackets,
+    Data,
+    Echo,
+    GroupInvite,
+    Message,
+    Packet,
+    Probe,
+    Repair,
+    Request,
+    Token,
+)
 from levelcast.wire.packets import open_packets
 
 LONGEST_SLEEP_NS = 50_000_000
@@ -153,8 +166,16 @@ class Counters:
     frames: int = 0
     records: int = 0
     late: int = 0
+    """Frames that were late by protocol (`levelcast.runtime.lateness`)."""
+    delayed: int = 0
+    """Frames with a scheduling delay of more than `punctual_ns`."""
     max_behind_ns: int = 0
     """Maximum delay of a release after its scheduled time."""
+    tokens: int = 0
+    """Own tokens sent."""
+    tokens_delayed: int = 0
+    """Own tokens with a delay of more than `punctual_ns`."""
+    max_token_delay_ns: int = 0
     reports: Counter[str] = field(default_factory=Counter)
 
 
@@ -205,7 +226,13 @@ class Driver:
         self._packet_fault = packet_fault
         self._on_event = on_event
         self._clock: Clock = clock or SystemClock()
-        self._guard = ClockGuard(*self._clock.both_ns(), CLOCK_TOLERANCE_NS)
+        now, monotonic = self._clock.both_ns()
+        self._guard = ClockGuard(now, monotonic, CLOCK_TOLERANCE_NS)
+        self._ready_times = ReadyTimes(machine.ready_slot, now)
+        self._due_ns = now
+        """Time at which the present step was due by the clock: that of the step, unless the process runs late."""
+        self._own_tokens: list[Token] = []
+        """Own tokens in the outbox."""
         self._listens = machine.LISTENS
         self._known: dict[int, Address] = {}
         self._probes: list[Probe | Echo] = []
@@ -246,10 +273,11 @@ class Driver:
         arrivals: Sequence[Arrival] = self._drain() if takes_in else ()
         now, monotonic = self._clock.both_ns()
         if self.impairment is not None:
-            self.impairment.hold(arrivals, now)
+            self.impairment.hold(arrivals)
             arrivals = self.impairment.due(now)
-        batch = self._decode(arrivals)
-        self._perform(self.machine.step(batch, now, clock_trusted=self._guard.check(now, monotonic)))
+        trusted = self._guard.check(now, monotonic)
+        for some in split_at_instants(arrivals, self.machine.open_instants if arrivals else None):
+            self._step(some, now, trusted)
         if self.work is not None:
             self._perform(self.work.step(now))
         if self.prober is not None:
@@ -261,6 +289,14 @@ class Driver:
         if arrivals:
             self._busy_ns = max(self._clock.wall_ns() - began, self._busy_ns * 7 // 8)
         return now
+
+    def _step(self, arrivals: Sequence[Arrival], now: int, trusted: bool) -> None:
+        """Run one step of the machine, note the slots that it made ready, and perform its effects."""
+        machine = self.machine
+        self._due_ns = now if machine.wake_ns is None else min(machine.wake_ns, now)
+        effects = machine.step(self._decode(arrivals), now, clock_trusted=trusted)
+        self._ready_times.note(machine.ready_slot, latest_ns(arrivals) if arrivals else self._due_ns)
+        self._perform(effects)
 
     def _wait(self) -> tuple[bool, list[int]]:
         """Sleep until an arrival or due work; return whether sockets are ready, and the ready `filenos` of services."""
@@ -322,7 +358,7 @@ class Driver:
         arrivals = self.sockets.drain(self.domain if self.impairment is None else None)
         self._streaming = False
         received = len(arrivals)
-        for content, _ in arrivals:
+        for content, *_ in arrivals:
             if type(content) is Data:
                 self._streaming = True
                 received += content.last - content.first
@@ -335,7 +371,7 @@ class Driver:
         The items of a Repair yield no address: their authors did not send this datagram.
         """
         batch: list[Message] = []
-        for datagram, source in arrivals:
+        for datagram, source, _ in arrivals:
             if isinstance(datagram, Data):
                 if datagram.source == self.node:
                     self.counters.namesakes += 1
@@ -448,6 +484,8 @@ class Driver:
             self._flush()
             self.sockets.send_buffer(to, message.sealed, native.ends(message.sealed))
             return
+        if type(message) is Token and message.owner == self.node:
+            self._own_tokens.append(message)
         self._outbox_to = to
         self._outbox.append(encode(message, self.domain))
         self.counters.requests += type(message) is Request
@@ -460,6 +498,20 @@ class Driver:
         if self._outbox:
             self.sockets.send(self._outbox_to, self._outbox)
             self._outbox = []
+            if self._own_tokens:
+                self._note_tokens()
+
+    def _note_tokens(self) -> None:
+        """Record the delays of own tokens. A token that waited for a message was not due before it."""
+        sent_ns, counters = self._clock.wall_ns(), self.counters
+        for token in self._own_tokens:
+            due_ns = max(token.timestamp_ns, self._due_ns)
+            counters.tokens += 1
+            counters.max_token_delay_ns = max(counters.max_token_delay_ns, sent_ns - due_ns)
+            if sent_ns - due_ns > self._punctual_ns:
+                counters.tokens_delayed += 1
+                self.keeper.log_token(token, due_ns, sent_ns)
+        self._own_tokens.clear()
 
     def _prepare(self) -> None:
         """Stamp the records of the next release in advance."""
@@ -468,15 +520,18 @@ class Driver:
             self._prepared = (frame, self.keeper.content(frame))
 
     def _release(self, release: Release) -> None:
-        """Release a frame. It may be late here even if it was on time by the clock of the machine's step."""
+        """Release a frame, with the time at which it was ready, and whether it is late by protocol."""
         if self._prepared is not None and self._prepared[0] is release.frame:
             content = self._prepared[1]
         else:
             content = self.keeper.content(release.frame)
         self._prepared = None
         now, counters = self._clock.wall_ns(), self.counters
-        if now - release.scheduled_ns > self._punctual_ns:
-            release = release._replace(late=True)
+        ready_ns = self._ready_times.take(release.frame.slot)
+        instant_ns = release.frame.timestamp_ns + self.machine.hold_ns
+        moved = release.scheduled_ns > instant_ns
+        late = moved or ready_ns > instant_ns
+        release = release._replace(late=late, ready_ns=ready_ns, moved=moved)
         for service in self.services:
             service.released(release, content, now)
         if self._spin_ns:
@@ -484,5 +539,6 @@ class Driver:
         self.keeper.release(release, content, self.machine.generation, now)
         counters.frames += 1
         counters.records += release.frame.records
-        counters.late += release.late
+        counters.late += late
+        counters.delayed += release.delay_ns(now) > self._punctual_ns
         counters.max_behind_ns = max(counters.max_behind_ns, now - release.scheduled_ns)

@@ -1,7 +1,8 @@
 """Inject the delay, jitter and loss of the network file's links at the receiving node.
 
 So one machine can emulate the network: every node delays datagrams from another node by the delay of the link between
-their sites, and drops the same fraction. A seed gives the same random numbers, but arrivals differ between runs: only
+their sites, and drops the same fraction. The delay counts from the kernel's receive time, so a process that runs late
+does not add to it. A seed gives the same random numbers, but arrivals differ between runs: only
 the simulator is reproducible.
 """
 
@@ -23,6 +24,7 @@ class Impairment:
         self._links = links
         self._rng = Random(f"levelcast impairment {seed}")
         self._heap: list[tuple[int, int, Arrival]] = []
+        """The time at which an arrival is due, which is the arrival's time too, and a number that keeps the order."""
         self._sequence = 0
         self.lost = 0
 
@@ -31,11 +33,10 @@ class Impairment:
         """Time at which the next datagram is due."""
         return self._heap[0][0] if self._heap else None
 
-    def hold(self, arrivals: Iterable[Arrival], now: int) -> None:
+    def hold(self, arrivals: Iterable[Arrival]) -> None:
         """Drop datagrams by the links' loss, hold others until due; those of unknown senders are due immediately."""
         random = self._rng.random
-        for arrival in arrivals:
-            datagram = arrival[0]
+        for datagram, source, received_ns in arrivals:
             assert isinstance(datagram, bytes)  # delay and loss apply to each datagram separately
             sender = sender_of(datagram)
             link = self._links.get(sender, Link(0)) if sender is not None else Link(0)
@@ -43,11 +44,11 @@ class Impairment:
                 self.lost += 1
                 continue
             self._sequence += 1
-            due = now + link.delay_ns + int(link.jitter_ns * random())
-            heapq.heappush(self._heap, (due, self._sequence, arrival))
+            due = received_ns + link.delay_ns + int(link.jitter_ns * random())
+            heapq.heappush(self._heap, (due, self._sequence, (datagram, source, due)))
 
     def due(self, now: int) -> list[Arrival]:
-        """Return the datagrams that are due by now, in order of due time."""
+        """Return the datagrams that are due by now, in order of due time, which is the time of each arrival."""
         arrivals: list[Arrival] = []
         while self._heap and self._heap[0][0] <= now:
             arrivals.append(heapq.heappop(self._heap)[2])

@@ -59,7 +59,7 @@ def require_no_namesake(name: str, node: int, domain: int, sockets: CoreSockets)
         while (left := until - time.monotonic()) > 0:
             if not sockets.wait(left)[0]:
                 break
-            for datagram, source in sockets.drain():
+            for datagram, source, _ in sockets.drain():
                 if isinstance(datagram, bytes) and sender_of(datagram) == node and _is_echo(datagram, domain):
                     raise NetError(f"{name} is already running at {source[0]}; stop it first")
 

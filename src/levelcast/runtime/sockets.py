@@ -13,6 +13,8 @@
   sends requests again.
 - The reformation servers listen to the group, so messages to all of them are sent there.
 - A datagram that the kernel has no buffer for is lost, like one that the network loses.
+- Every arrival has the time at which the kernel received it (SO_TIMESTAMPNS), by the wall clock. So a process that runs
+  late still knows when its datagrams arrived (`levelcast.runtime.lateness`).
 - Consecutive datagrams of one size to one address are sent as a train (UDP_SEGMENT): one system call, one pass through
   the kernel, and still datagrams of that size on the wire. A receiver that enables UDP_GRO gets the complete train.
   If the kernel supports neither, each datagram is sent separately.
@@ -26,7 +28,7 @@ import select
 import socket
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -46,14 +48,15 @@ MAX_DRAIN_BYTES = RECEIVE_BUFFER
 NO_ROOM = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS, errno.ENOMEM, errno.ECONNREFUSED})
 """Errors of a send that lost its datagrams but do not affect the next one."""
 _UDP_GRO = 104
+_SO_TIMESTAMPNS = 35
 _END = struct.Struct("<I")
 
 Address = tuple[str, int]
 Buffer = bytes | bytearray | memoryview
 
 
-Arrival = tuple[bytes | Data, Address]
-"""A datagram, or packets that arrived together, and the source address."""
+Arrival = tuple[bytes | Data, Address, int]
+"""A datagram, or packets that arrived together, the source address and the receive time (of the last packet)."""
 
 
 @dataclass(slots=True)
@@ -104,6 +107,8 @@ class CoreSockets:
         self._filenos = tuple(each.fileno() for each in self._sockets)
         self._control = self._filenos[:2]
         self._data = self._filenos[2] if hears_data else None
+        for each in self._sockets:
+            _stamp_arrivals(each)
         self._sender = Sender(own, self.counts, all(takes_trains(each) for each in self._sockets))
         self.address: Address = own.getsockname()
         smallest = min(_ask_for_buffer(each, receive_buffer) for each in self._sockets)
@@ -254,6 +259,12 @@ def _ask_for_buffer(each: socket.socket, wanted: int) -> int:
     """Request a receive buffer and return its size: Linux doubles the requested size for its own bookkeeping."""
     each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted)
     return each.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+
+
+def _stamp_arrivals(each: socket.socket) -> None:
+    """Enable the kernel's receive times; without them, an arrival has the time at which it is read."""
+    with suppress(OSError):
+        each.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
 
 
 def takes_trains(each: socket.socket) -> bool:

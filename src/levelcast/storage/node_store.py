@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from levelcast.protocol.effects import JournalEntry, Release, ServeTape
 from levelcast.protocol.history import Frame
 from levelcast.storage.journal.file import JournalFile
-from levelcast.wire.messages import Message
+from levelcast.wire.messages import Message, Token
 
 
 class NodeStore:
@@ -38,6 +38,9 @@ class NodeStore:
     def release(self, release: Release, content: bytearray, generation: int, released_ns: int) -> None:
         """Append a frame with the records `content` to the tape, and its release to the log."""
         raise AssertionError("only a receiver releases")
+
+    def log_token(self, token: Token, due_ns: int, sent_ns: int) -> None:
+        """Log that an own token was sent after it was due."""
 
     def forget(self, slot: int, ordered: Mapping[int, tuple[int, int]]) -> None:
         """Remove entries that the checkpoint makes redundant."""

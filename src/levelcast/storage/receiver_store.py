@@ -32,12 +32,12 @@ from levelcast.storage.advice import repair_tape
 from levelcast.storage.append_file import Durability, TapeError
 from levelcast.storage.journal.file import JournalFile
 from levelcast.storage.node_store import JournalStore
-from levelcast.storage.release_log import Released, ReleaseLog
+from levelcast.storage.release_log import Released, ReleaseLog, TokenDelay
 from levelcast.storage.tape.reader import TapeReader
 from levelcast.storage.tape.stamps import frame_bytes
 from levelcast.storage.tape.writer import RECORDS_PER_SEGMENT, TapeWriter
 from levelcast.wire.header import split_domain
-from levelcast.wire.messages import Message
+from levelcast.wire.messages import Message, Token
 
 MAX_FRAMES_SERVED = 64
 """Maximum number of frames per answer; a member that lags further sends another request."""
@@ -104,8 +104,22 @@ class ReceiverStore(JournalStore):
         frame = release.frame
         self.tape.append(frame, content)
         self.releases.append(
-            [Released(frame.slot, generation, release.scheduled_ns, released_ns, frame.records, release.late)]
+            [
+                Released(
+                    frame.slot,
+                    generation,
+                    release.scheduled_ns,
+                    released_ns,
+                    frame.records,
+                    release.late,
+                    release.ready_ns,
+                    release.moved,
+                )
+            ]
         )
+
+    def log_token(self, token: Token, due_ns: int, sent_ns: int) -> None:
+        self.releases.note_token(TokenDelay(token.slot, token.generation, due_ns, sent_ns))
 
     def forget(self, slot: int, ordered: Mapping[int, tuple[int, int]]) -> None:
         """Remove what the checkpoint makes redundant; the checkpoint is committed first."""

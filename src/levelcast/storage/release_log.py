@@ -1,4 +1,4 @@
-"""Keep and compare release logs: actual and scheduled release time of each frame at this receiver (rule 14).
+"""Keep and compare release logs: scheduled, possible and actual release time of each frame at this receiver (rule 14).
 
 The log differs between receivers, so it is stored next to the tape and not on it. A comparison of these logs measures
 the fairness of the release.
@@ -6,15 +6,19 @@ the fairness of the release.
     DIR/0000000000000001.releases           files of a fixed number of entries, numbered; the last one grows
     DIR/0000000000000001.releases.damaged   a file that the operator has put aside, because it was damaged
 
-    offset  type  field of a file's header (40 bytes, like an entry)
+    offset  type  field of a file's header (48 bytes, like an entry)
     0       8s    "LVLCRELS"
-    8       u16   version, 2
+    8       u16   version, 3
     16      u64   number of the file
-    38      u16   CRC-16 of the bytes before
+    46      u16   CRC-16 of the bytes before
 
 Entries are `RELEASE`. The upper half of `flags` is the CRC-16 (CCITT) of the bytes before it, continued from the file's
-number; readers return 0 there. Version 1 has neither the number nor a CRC. If a slot is logged twice, after a restart,
-readers use its first entry.
+number; readers return 0 there. If a slot is logged twice, after a restart, readers use its first entry.
+`levelcast.runtime.lateness` defines *late*, *ready* and *token delay*. An entry with the flag `TOKEN` is no release: it
+is an own token that was sent after it was due, with the slot of the token. It is written after the next release.
+
+Older versions are read: their header and entries have 40 bytes, without `ready_ns` (readers return 0). There, *late* is
+any release more than 1 ms after timestamp + Δ_A. Version 1 has neither the number nor a CRC.
 
 Writes to the log are not synced: it survives a crash of the process, not a power failure. `open` cuts off bad entries
 after which no valid one follows, and keeps them beside the log. Any other damage is refused: no other receiver has this
@@ -24,7 +28,7 @@ log, so the operator decides to continue without it.
 from __future__ import annotations
 
 from binascii import crc_hqx
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -52,22 +56,32 @@ ENTRIES_PER_FILE = 100_000
 CHECKED_FILES = 8
 """Newest files whose entries a start checks; a file takes 40 ms."""
 LATE = 1
+"""Flag: late by protocol."""
+MOVED = 2
+"""Flag: the scheduled time is after timestamp + Δ_A (rule 7)."""
+TOKEN = 4
+"""Flag: an own token, due at `scheduled_ns` and sent at `released_ns`."""
 
 Nanoseconds = npt.NDArray[np.int64]
 
 RELEASE: np.dtype[np.void] = np.dtype(
-    [("slot", "<u8"), ("generation", "<u8"), ("scheduled_ns", "<u8"), ("released_ns", "<u8"), ("records", "<u4"),
-     ("flags", "<u4")]
+    [("slot", "<u8"), ("generation", "<u8"), ("scheduled_ns", "<u8"), ("released_ns", "<u8"), ("ready_ns", "<u8"),
+     ("records", "<u4"), ("flags", "<u4")]
 )  # fmt: skip
-"""One release: `flags` 1 is late, that is after timestamp + Δ_A (rule 7)."""
+"""One release; `flags` are `LATE`, `MOVED` and `TOKEN`."""
+_OLD_RELEASE: np.dtype[np.void] = np.dtype(
+    [(name, RELEASE[name]) for name in RELEASE.names or () if name != "ready_ns"]
+)
 
-_ENTRY = Struct("<QQQQIHH")
-_FIXED = Struct("<8sH6xQ14xH")
+_ENTRY = Struct("<QQQQQIHH")
+_FIXED = Struct("<8sH6xQ22xH")
+_OLD_FIXED = Struct("<8sH6xQ14xH")
 assert _ENTRY.size == _FIXED.size == RELEASE.itemsize
+assert _OLD_FIXED.size == _OLD_RELEASE.itemsize
 _SIZE = RELEASE.itemsize
 _CHECKED = _SIZE - 2
-_MAGIC, _VERSION = b"LVLCRELS", 2
-_OLD_HEADER = (_MAGIC + (1).to_bytes(2, "little")).ljust(_SIZE, b"\0")
+_MAGIC, _VERSION, _OLD_VERSION = b"LVLCRELS", 3, 2
+_FIRST_HEADER = (_MAGIC + (1).to_bytes(2, "little")).ljust(_OLD_RELEASE.itemsize, b"\0")
 
 
 class Released(NamedTuple):
@@ -79,6 +93,17 @@ class Released(NamedTuple):
     released_ns: int
     records: int
     late: bool
+    ready_ns: int = 0
+    moved: bool = False
+
+
+class TokenDelay(NamedTuple):
+    """An own token that was sent after it was due."""
+
+    slot: int
+    generation: int
+    due_ns: int
+    sent_ns: int
 
 
 class ReleaseLog:
@@ -94,6 +119,8 @@ class ReleaseLog:
         """Descriptions of the torn tails that were cut off."""
         self._entries_per_file = entries_per_file
         self._number = 0
+        self._tokens: list[TokenDelay] = []
+        """Delayed tokens since the last release. A file starts with a release, so that its first slot is the lowest."""
         aside = [_number_of(path.name.partition(SUFFIX)[0], path) for path in _aside(self.directory)]
         paths = _paths(self.directory)
         numbers = [_number_of(path.name.removesuffix(SUFFIX), path) for path in paths]
@@ -124,7 +151,7 @@ class ReleaseLog:
         except TapeError:
             file.close()
             raise
-        if not content.startswith(_OLD_HEADER):
+        if not end or _layout(content).itemsize == _SIZE:
             return file
         file.close()
         return None
@@ -134,15 +161,22 @@ class ReleaseLog:
         return LogEnd(self._number, self._file.size)
 
     def append(self, releases: Sequence[Released]) -> None:
-        """Add releases with one write."""
+        """Add releases, and the delayed tokens before them, with one write."""
         seed = _seed(self._number)
-        parts = []
-        for each in releases:
-            body = _ENTRY.pack(*each[:5], LATE if each.late else 0, 0)[:_CHECKED]
-            parts.append(body + crc_hqx(body, seed).to_bytes(2, "little"))
-        self._file.append(b"".join(parts))
+        bodies = [
+            _ENTRY.pack(*each[:4], each.ready_ns, each.records, LATE * each.late | MOVED * each.moved, 0)[:_CHECKED]
+            for each in releases
+        ]
+        if releases:
+            bodies += [_ENTRY.pack(*each, 0, 0, TOKEN, 0)[:_CHECKED] for each in self._tokens]
+            self._tokens.clear()
+        self._file.append(b"".join(body + crc_hqx(body, seed).to_bytes(2, "little") for body in bodies))
         if self._file.size // _SIZE > self._entries_per_file:
             self._roll()
+
+    def note_token(self, delay: TokenDelay) -> None:
+        """Add a delayed token after the next release."""
+        self._tokens.append(delay)
 
     def _roll(self) -> None:
         following = _new_file(self.directory, self._number + 1)
@@ -167,20 +201,43 @@ class ReleaseLog:
 
 
 def read_releases(directory: Path | str) -> RecordArray:
-    """Return all entries, in the order in which they were written."""
-    paths = _paths(Path(directory))
-    if not paths:
-        raise TapeError(f"{directory}: release log not found")
-    return np.concatenate([read_file(path) for path in paths])
+    """Return all releases of one receiver, in the order in which they were written."""
+    return only_releases(_read_entries(directory))
+
+
+def read_together(directories: Mapping[str, Path]) -> dict[str, RecordArray]:
+    """Return the releases of several receivers, with the delays of their tokens subtracted."""
+    return subtract_token_delays({name: _read_entries(directory) for name, directory in directories.items()})
 
 
 def read_file(path: Path) -> RecordArray:
-    """Return the entries of one file of a log, without a torn tail. Raise TapeError if it is damaged."""
+    """Return the releases of one file of a log, without a torn tail. Raise TapeError if it is damaged."""
+    return only_releases(read_entries(path))
+
+
+def read_entries(path: Path) -> RecordArray:
+    """Return all entries of one file of a log, releases and tokens. Raise TapeError if it is damaged."""
     content = path.read_bytes()
     end = _check(path, content, may_be_torn=True)
-    entries = np.frombuffer(content[:end], RELEASE)[1:].copy()
+    read = np.frombuffer(content[:end], _layout(content))[1:]
+    entries = np.zeros(len(read), RELEASE)
+    for name in read.dtype.names or ():
+        entries[name] = read[name]
     entries["flags"] &= 0xFFFF
     return entries
+
+
+def _read_entries(directory: Path | str) -> RecordArray:
+    paths = _paths(Path(directory))
+    if not paths:
+        raise TapeError(f"{directory}: release log not found")
+    return np.concatenate([read_entries(path) for path in paths])
+
+
+def only_releases(entries: RecordArray) -> RecordArray:
+    """Return the entries that are releases."""
+    releases: RecordArray = entries[entries["flags"] & TOKEN == 0]
+    return releases
 
 
 def write_file(path: Path, entries: RecordArray) -> None:
@@ -195,15 +252,20 @@ def write_file(path: Path, entries: RecordArray) -> None:
 
 
 def span_of(path: Path) -> tuple[int, int, int] | None:
-    """Return the first and the last slot of one file of a log and its number of entries; None if it has none."""
-    count = path.stat().st_size // _SIZE - 1
-    if count < 1:
-        return None
+    """Return the slots of the first and the last release of one file of a log, and its number of entries; None for none."""
     with path.open("rb") as file:
-        file.seek(_SIZE)
-        first = np.frombuffer(file.read(_SIZE), RELEASE)
-        file.seek(count * _SIZE)
-        last = np.frombuffer(file.read(_SIZE), RELEASE)
+        layout = _layout(file.read(_SIZE))
+        size = layout.itemsize
+        count = path.stat().st_size // size - 1
+        if count < 1:
+            return None
+        file.seek(size)
+        first = last = np.frombuffer(file.read(size), layout)
+        for at in range(count, 1, -1):
+            file.seek(at * size)
+            last = np.frombuffer(file.read(size), layout)
+            if not last["flags"][0] & TOKEN:
+                break
     return int(first["slot"][0]), int(last["slot"][0]), count
 
 
@@ -223,9 +285,35 @@ def is_late(entries: RecordArray) -> npt.NDArray[np.bool_]:
 
 
 def lateness_ns(entries: RecordArray) -> Nanoseconds:
-    """Return release minus scheduled release of each entry."""
+    """Return release minus scheduled release of each entry; of a release on time it is the scheduling delay."""
     behind: Nanoseconds = entries["released_ns"].astype(np.int64) - entries["scheduled_ns"].astype(np.int64)
     return behind
+
+
+def scheduling_ns(entries: RecordArray) -> Nanoseconds:
+    """Return the scheduling delay of each entry."""
+    possible = np.maximum(entries["scheduled_ns"], entries["ready_ns"])
+    delay: Nanoseconds = entries["released_ns"].astype(np.int64) - possible.astype(np.int64)
+    return delay
+
+
+def subtract_token_delays(logs: Mapping[str, RecordArray]) -> dict[str, RecordArray]:
+    """Return the releases of all receivers; those that only delayed tokens made late are not late.
+
+    A release may have waited for the tokens from its own slot on that were sent before it was ready. If it would have
+    been ready at its instant without the largest of their delays, the protocol was on time.
+    """
+    tokens = np.concatenate([np.zeros(0, RELEASE), *(log[log["flags"] & TOKEN != 0] for log in logs.values())])
+    releases = {name: only_releases(log).copy() for name, log in logs.items()}
+    delays = lateness_ns(tokens)
+    for log in releases.values() if len(tokens) else ():
+        waited = log["ready_ns"].astype(np.int64) - log["scheduled_ns"].astype(np.int64)
+        excusable = (log["flags"] & (LATE | MOVED) == LATE) & (waited > 0) & (waited <= delays.max())
+        for at in np.flatnonzero(excusable).tolist():
+            needed = (tokens["slot"] >= log["slot"][at]) & (tokens["released_ns"] <= log["ready_ns"][at])
+            if delays[needed].max(initial=0) >= waited[at]:
+                log["flags"][at] ^= LATE
+    return releases
 
 
 def common_slots(logs: Sequence[RecordArray]) -> RecordArray:
@@ -251,39 +339,49 @@ def spreads_ns(rows: RecordArray) -> Nanoseconds:
 
 def _check(path: Path, content: bytes, *, may_be_torn: bool) -> int:
     """Return the end of the valid entries of a file; raise TapeError if anything but a torn tail follows it."""
-    if len(content) < _SIZE and may_be_torn and _MAGIC.startswith(content[: len(_MAGIC)]):
+    size = _layout(content).itemsize
+    if len(content) < size and may_be_torn and _MAGIC.startswith(content[: len(_MAGIC)]):
         return 0
     number = _check_header(path, content)
-    whole = len(content) // _SIZE * _SIZE
+    whole = len(content) // size * size
     bad = _bad_entries(content, number, whole) if number is not None else []
     end = bad[0] if bad else whole
-    if end < len(content) and (not may_be_torn or end + len(bad) * _SIZE < whole):
+    if end < len(content) and (not may_be_torn or end + len(bad) * size < whole):
         raise _damaged(path, end, "the entry has a wrong checksum" if bad else "the last entry is incomplete")
     return end
 
 
 def _bad_entries(content: bytes, number: int, end: int) -> list[int]:
     """Return the offsets of the entries with a wrong checksum."""
-    view, seed = memoryview(content), _seed(number)
-    checks = np.frombuffer(content[:end], RELEASE)["flags"] >> 16
-    entries = zip(range(_SIZE, end, _SIZE), checks[1:].tolist(), strict=True)
-    return [at for at, check in entries if crc_hqx(view[at : at + _CHECKED], seed) != check]
+    view, seed, layout = memoryview(content), _seed(number), _layout(content)
+    size = layout.itemsize
+    checks = np.frombuffer(content[:end], layout)["flags"] >> 16
+    entries = zip(range(size, end, size), checks[1:].tolist(), strict=True)
+    return [at for at, check in entries if crc_hqx(view[at : at + size - 2], seed) != check]
 
 
 def _check_header(path: Path, content: bytes) -> int | None:
     """Return the number in the header; None for version 1, which has none. Raise TapeError for anything else."""
-    if content.startswith(_OLD_HEADER):
+    if content.startswith(_FIRST_HEADER):
         return None
-    if len(content) < _SIZE or not content.startswith(_MAGIC):
+    size = _layout(content).itemsize
+    if len(content) < size or not content.startswith(_MAGIC):
         raise _damaged(path, 0, "not a Levelcast release log")
-    _, version, number, check = _FIXED.unpack_from(content)
-    if check != crc_hqx(content[:_CHECKED], 0):
+    _, version, number, check = (_FIXED if size == _SIZE else _OLD_FIXED).unpack_from(content)
+    if check != crc_hqx(content[: size - 2], 0):
         newer = f" (or of version {version}, but this Levelcast reads version {_VERSION})" if version > _VERSION else ""
         raise _damaged(path, 0, f"its header is damaged{newer}")
-    check_version(path, version, _VERSION)
+    if version != _OLD_VERSION:
+        check_version(path, version, _VERSION)
     if path.name != _path(path.parent, number).name:
         raise _damaged(path, 16, f"it has the header of file {number}, which does not match its name")
     return int(number)
+
+
+def _layout(content: bytes) -> np.dtype[np.void]:
+    """Return the layout of the entries of a file, by the version in its header."""
+    old = content.startswith(_MAGIC) and content[len(_MAGIC) : len(_MAGIC) + 2] in (b"\1\0", b"\2\0")
+    return _OLD_RELEASE if old else RELEASE
 
 
 def _check_numbers(directory: Path, numbers: list[int], closed: LogEnd | None) -> None:

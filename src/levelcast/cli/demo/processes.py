@@ -30,7 +30,7 @@ from levelcast.network import Network, SymbolDirectory, five_cities, parse_netwo
 from levelcast.network.roles import RECEIVER, REFORMATION
 from levelcast.node.cluster import Cluster, Kill
 from levelcast.node.demo.network import LOSS_RATIO, SCALE, Stage, require_empty, set_stage
-from levelcast.node.demo.outcome import DemoOutcome, assess, explain_late
+from levelcast.node.demo.outcome import DemoOutcome, assess, explain_delay, explain_late
 from levelcast.node.demo.run import Show, Trader
 from levelcast.node.options import NodeOptions
 from levelcast.pipeline.session import require_spark
@@ -244,12 +244,16 @@ def print_outcome(console: Console, show: Show, outcome: DemoOutcome, *, replaye
     since = "its token's timestamp" if replayed else "the trade"
     kills = [kill.name for kill in show.kills]
     for note in (
-        f"latency: from {since} to the release; lag: after the slot's first release;",
+        "late, on time: by protocol, whether all that a frame needs had arrived when it",
+        "was due; delay: the process ran late, from the time from which it could release",
+        f"latency: from {since} to the release; lag: after the slot's first release",
         "requests: for missing data; lost: datagrams dropped by injected loss",
         f"Spread of a slot over the receivers: {show_ms(outcome.spread_ns)} ms (p50 / p99 / max).",
-        *(f"Late: {sentence}" for sentence in explain_late(outcome, kills)),
     ):
         console.print(note, style="dim", soft_wrap=not console.is_terminal)
+    for sentence in explain_late(outcome, kills):
+        console.print(sentence, soft_wrap=not console.is_terminal)
+    console.print(explain_delay(outcome), soft_wrap=not console.is_terminal)
     for line in explain_contention(outcome.contention, CONTENTION_EFFECT):
         console.print(line, style="yellow", soft_wrap=not console.is_terminal)
     for customer in outcome.customers:
@@ -262,7 +266,7 @@ def print_outcome(console: Console, show: Show, outcome: DemoOutcome, *, replaye
 
 
 def _table(outcome: DemoOutcome) -> Table:
-    columns = ["\nreceiver", ">on its\ntape", ">on\ntime", ">\nlate", ">on\ntime %", ">latency, s\np50/p99"]
+    columns = ["\nreceiver", ">on its\ntape", ">\nlate", ">on\ntime %", ">delay, ms\np50/p99", ">latency, s\np50/p99"]
     columns += [">lag, µs\np50/p99", ">re-\nquests", ">\nlost", ">\nring"]
     rows = []
     for line in outcome.receivers:
@@ -271,7 +275,8 @@ def _table(outcome: DemoOutcome) -> Table:
         behind = f"{line.behind_ns[0] / 1e3:,.0f}/{line.behind_ns[1] / 1e3:,.0f}"
         behind = behind if line.on_time or not line.kills else "–"
         ring = str(ring_number(line.generation))
-        times = (line.on_time, line.late, share, latency, behind)
+        delay = f"{line.delay_ns[0] / 1e6:.2f}/{line.delay_ns[1] / 1e6:.2f}"
+        times = (line.late, share, delay, latency, behind)
         rows.append((line.name, line.records, *times, line.requests, line.lost, ring))
     return table(columns, rows, no_wrap=True, box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
 
@@ -325,6 +330,7 @@ def as_object(stage: Stage, wishes: DemoOptions, show: Show, outcome: DemoOutcom
         "floors": [floor._asdict() for floor in outcome.floors],
         "customers": [asdict(customer) for customer in outcome.customers],
         "spread_ns": dict(zip(("p50", "p99", "max"), outcome.spread_ns, strict=True)),
+        "delay_ns": dict(zip(("p50", "p99", "max"), outcome.delay_ns, strict=True)),
         "late": explain_late(outcome, [kill.name for kill in show.kills]),
         "kept": str(wishes.keep) if wishes.keep is not None else None,
         "verdict": {"identical": outcome.identical, "problems": outcome.problems},

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
+from itertools import accumulate
 from typing import Annotated, Any
 
 import typer
@@ -27,7 +28,7 @@ REFORMATIONS_SHOWN = 8
 _EVERY_S = 1.0
 _WIDE = 150
 """Width that the table needs; used where the output is not a terminal."""
-_COLUMNS = ("state", ">ring", ">slot", ">have", ">gaps", ">requests", ">late", "clock", ">rings")
+_COLUMNS = ("state", ">ring", ">slot", ">have", ">gaps", ">requests", ">late", ">delay", "clock", ">rings")
 _STYLES = {
     **dict.fromkeys(("ACTIVE", "FOLLOWS", "IDLE"), "green"),
     **dict.fromkeys(("OUTSIDE", "PROMISED", "ALONE", "LOST", "ORPHAN"), "yellow"),
@@ -134,7 +135,14 @@ def _table(network: Network, answers: Sequence[Answer]) -> Table:
 def _row(answer: Answer) -> tuple[Text | str, ...]:
     said = answer.status
     if not answer.ok:
-        return answer.name, "", "", Text("no reply", "bold red"), *[""] * 8, Text(answer.problem, "red")
+        return (
+            answer.name,
+            "",
+            "",
+            Text("no reply", "bold red"),
+            *[""] * (len(_COLUMNS) - 1),
+            Text(answer.problem, "red"),
+        )
     does = _SUMMARIES[answer.role](said, answer.lag) if answer.role is not None else ""
     cells = (_cell(said, title.removeprefix(">")) for title in _COLUMNS)
     return answer.name, str(said["id"]), str(said["role"]), *cells, does
@@ -148,9 +156,20 @@ def _cell(said: Json, title: str) -> Text | str:
         return _clock(said["clock"])
     if title == "late":
         return f"{said['late']:,} ({said['late_share']:.1%})" if "late" in said else ""
+    if title == "delay":
+        return _p99(said["scheduling_delay"]) if "scheduling_delay" in said else ""
     if title == "rings":
         return cell(said.get("rings_entered", said.get("rings_formed")))
     return cell(said.get("generation" if title == "ring" else title))
+
+
+def _p99(delays: Json) -> str:
+    """Return the upper bound of the bucket that has the p99 of the scheduling delay."""
+    counts, bounds = list(accumulate(delays["counts"])), delays["bounds_s"]
+    if not counts[-1]:
+        return ""
+    at = next(number for number, count in enumerate(counts) if count >= 0.99 * counts[-1])
+    return f"≤ {1e3 * bounds[at]:g} ms" if at < len(bounds) else f"> {bounds[-1]:g} s"
 
 
 def _clock(clock: Json) -> Text:

@@ -184,15 +184,16 @@ def _print_verdict(console: Console, cluster: Cluster, verdict: ClusterVerdict) 
     for each in verdict.receivers:
         member = cluster.members[each.name]
         requests = str(member.status.get("requests", "?"))
-        rows.append((each.name, each.records, each.late, show_ms(each.behind_ns), requests, member.kills))
-    behind = ">lateness, ms\np50 / p99 / max"
-    columns = ("receiver", ">released", ">late", behind, ">requests", ">killed")
+        rows.append((each.name, each.records, each.late, show_ms(each.delay_ns), requests, member.kills))
+    delay = ">delay, ms\np50 / p99 / max"
+    columns = ("receiver", ">released", ">late", delay, ">requests", ">killed")
     console.print(table(columns, rows, box=box.SIMPLE_HEAD))
     stripe = cluster.members[verdict.receivers[0].name].place.stripe if verdict.receivers else None
     floors = [member for member in cluster.of_role(FLOOR) if member.place.stripe == stripe]
     published = sum(member.status.get("published", 0) for member in floors)
     for line in (
-        "late: more than 1 ms after timestamp + Δ_A; all that a node missed while it was down is late.",
+        "late: not ready at timestamp + Δ_A, by protocol; all that a node missed while it was down is late.",
+        "delay: from the time from which a release was possible to the release; the process ran late.",
         f"Published since the floors' last start: {published:,} records.",
         f"Spread of a slot over all receivers: {show_ms(verdict.spread_ns)} ms (p50 / p99 / max).",
     ):

@@ -1,6 +1,7 @@
 """Evaluate a demo: compare the tapes, and compute release statistics from the logs and the status of the nodes.
 
-- *late*: after timestamp + Δ_A (rule 7), as recorded in the receiver's release log.
+- *late*: by protocol, as `levelcast.runtime.lateness` defines it, with the delays of tokens subtracted.
+- *delay*: the scheduling delay of the releases on time.
 - *latency*: from the trade's own time at its floor to its release. Replayed trades are old, so theirs counts from the
   timestamp of the token that ordered them.
 - `behind`, the lag: after the first receiver that released the slot. For a receiver that was killed, only releases on
@@ -22,7 +23,7 @@ from levelcast.node.verdict import ReceiverFigures, TapeTrades, floor_problem, j
 from levelcast.records import TRADE, RecordArray
 from levelcast.runtime.cpu_contention import CpuContention
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.release_log import Nanoseconds, first_entries, is_late, read_releases
+from levelcast.storage.release_log import Nanoseconds, first_entries, is_late, read_together, scheduling_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class ReceiverLine:
     """On its tape."""
     on_time: int
     late: int
+    delay_ns: tuple[int, int]
+    """Scheduling delay: median and p99."""
     latency_ns: tuple[int, int]
     """Median and p99."""
     behind_ns: tuple[int, int]
@@ -56,6 +59,8 @@ class DemoOutcome:
     customers: list[DemoSubscriber] = field(default_factory=list)
     spread_ns: tuple[int, int, int] = (0, 0, 0)
     """From the first to the last release of a slot: median, p99, largest."""
+    delay_ns: tuple[int, int, int] = (0, 0, 0)
+    """Scheduling delay over all receivers: median, p99, largest."""
     frames: int = 0
     trades: int = 0
     """On every tape; the other records on it define symbols."""
@@ -94,7 +99,7 @@ def assess(show: Show, *, replayed: bool = False) -> DemoOutcome:
     outcome.frames = verdict.receivers[0].frames
     try:
         trades = read_trades(cluster.data / names[0], "ts_recv" if replayed else "ts_event")
-        logs = {name: read_releases(cluster.data / name / "releases") for name in names}
+        logs = read_together({name: cluster.data / name / "releases" for name in names})
     except TapeError as error:
         outcome.problems.append(str(error))
         return outcome
@@ -102,6 +107,7 @@ def assess(show: Show, *, replayed: bool = False) -> DemoOutcome:
     killed = {name for name in names if cluster.members[name].kills}
     behind, spreads = _evenness(logs, killed)
     outcome.spread_ns = three_quantiles(spreads)
+    outcome.delay_ns = three_quantiles(np.concatenate([_delays(log) for log in logs.values()]))
     for figures in verdict.receivers:
         name = figures.name
         outcome.receivers.append(_line(show, figures, logs[name], trades, behind[name]))
@@ -120,6 +126,7 @@ def _line(
         figures.records,
         int(log["records"][~late].sum()),
         int(log["records"][late].sum()),
+        three_quantiles(_delays(log))[:2],
         three_quantiles(_latencies(log, trades))[:2],
         three_quantiles(behind)[:2],
         lives.total(name, "requests"),
@@ -129,6 +136,12 @@ def _line(
         member.kills,
         figures.chain,
     )
+
+
+def _delays(log: RecordArray) -> Nanoseconds:
+    """Return the scheduling delay of every slot that was on time."""
+    entries = first_entries(log)
+    return scheduling_ns(entries[~is_late(entries)])
 
 
 def _latencies(log: RecordArray, trades: TapeTrades) -> Nanoseconds:
@@ -191,21 +204,34 @@ def _check_customers(outcome: DemoOutcome, records: int) -> None:
 
 
 def explain_late(outcome: DemoOutcome, kills: Sequence[str]) -> list[str]:
-    """Return the reasons for late releases, one line each; none if all were on time."""
-    away = [line.name for line in outcome.receivers if line.name in kills and line.late]
-    sentences = [f"{name} was down, and released the missed frames after its restart." for name in away]
+    """Return the fraction on time by protocol, and the reasons for late releases, one line each."""
     others = [line for line in outcome.receivers if line.name not in kills]
     late, records = sum(line.late for line in others), sum(line.on_time + line.late for line in others)
+    where = "at the receivers that were not killed" if kills else "at all receivers"
+    sentences = [f"On time by protocol: {_percent(records - late, records)} {where}."] if records else []
     if late:
-        share = f"{late / records:.1%}" if late * 1000 >= records else "less than 0.1%"
-        where = "at the other receivers" if away else "of all records"
-        sentences.append(f"{share} {where}, by more than 1 ms: {_why_late(outcome)}.")
-    return sentences
+        sentences.append("Late: a packet or a token that a frame needs arrived after the scheduled release time.")
+    away = [line.name for line in outcome.receivers if line.name in kills and line.late]
+    return sentences + [f"Late: {name} was down, and released the missed frames after its restart." for name in away]
 
 
-def _why_late(outcome: DemoOutcome) -> str:
-    why = "the machine is busy"
-    if outcome.cores < len(outcome.receivers):
-        cores = f"{outcome.cores} core{'s' if outcome.cores > 1 else ''}"
-        why = f"{len(outcome.receivers)} receivers release at the same time on {cores}"
-    return f"{why}{'' if outcome.realtime else ', without real-time priority'} (load {outcome.load:.1f})"
+def explain_delay(outcome: DemoOutcome) -> str:
+    """Describe the scheduling delay, with the load of the machine and the CPU time that it did not get."""
+    p50, p99, largest = (f"{ns / 1e6:.2f}" for ns in outcome.delay_ns)
+    cores = f"{outcome.cores} core{'s' if outcome.cores > 1 else ''}"
+    stolen = outcome.contention.stolen_ratio
+    told = "unknown" if stolen is None else f"{100 * stolen:.1f} %"
+    priority = "" if outcome.realtime else "; without real-time priority"
+    return (
+        f"Scheduling delay of the processes: {p50} / {p99} / {largest} ms (p50 / p99 / max); "
+        f"load {outcome.load:.1f} on {cores}, stolen CPU time {told}{priority}."
+    )
+
+
+def _percent(part: int, whole: int) -> str:
+    """Return a percentage; 100 % only if nothing is missing.
+
+    >>> _percent(5, 5), _percent(99_999, 100_000), _percent(1, 8)
+    ('100 %', '99.9 %', '12.5 %')
+    """
+    return "100 %" if part == whole else f"{min(99.9, 100 * part / whole):.1f} %"

@@ -29,7 +29,7 @@ from levelcast.node.cluster import Cluster, ClusterNode, ClusterRun, Kill
 from levelcast.node.demo.subscribers import DemoSubscribers
 from levelcast.protocol.events import Event
 from levelcast.records import RecordArray
-from levelcast.storage.release_log import LATE, RELEASE, SUFFIX
+from levelcast.storage.release_log import RELEASE, SUFFIX, is_late, only_releases
 
 FORM_LIMIT_S = 60.0
 """A busy machine needs a long time to start a dozen processes."""
@@ -287,9 +287,10 @@ class ReleaseLogTail:
             with path.open("rb") as file:
                 file.seek(done * RELEASE.itemsize)
                 content = file.read()
-            entries = np.frombuffer(content, RELEASE, len(content) // RELEASE.itemsize)
-            self._read_entries[path] = done + len(entries)
-            late = entries["flags"] & LATE != 0
+            read = np.frombuffer(content, RELEASE, len(content) // RELEASE.itemsize)
+            self._read_entries[path] = done + len(read)
+            entries = only_releases(read)
+            late = is_late(entries)
             self.late += int(entries["records"][late].sum())
             prompt = np.flatnonzero(~late)
             if len(prompt):

@@ -21,9 +21,10 @@ from levelcast.storage.release_log import (
     first_entries,
     is_late,
     lateness_ns,
-    read_file,
+    read_entries,
     span_of,
     spreads_ns,
+    subtract_token_delays,
 )
 
 WINDOWS = 64
@@ -107,10 +108,10 @@ def read_logs(unit: LogUnit) -> ReleaseCounts:
         for path in map(Path, paths):
             span = span_of(path)
             if span is not None and span[0] < high and span[1] >= low:
-                entries = read_file(path)
+                entries = read_entries(path)
                 parts.append(entries[(entries["slot"] >= low) & (entries["slot"] < high)])
         logs[receiver] = np.concatenate(parts)
-    return measure(logs, unit.first_slot, unit.width, unit.early_ns)
+    return measure(subtract_token_delays(logs), unit.first_slot, unit.width, unit.early_ns)
 
 
 def measure(logs: Mapping[str, RecordArray], first_slot: int, width: int, early_ns: int) -> ReleaseCounts:

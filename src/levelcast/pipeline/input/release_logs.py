@@ -25,10 +25,11 @@ from levelcast.storage.release_log import (
     common_slots,
     is_late,
     lateness_ns,
-    read_file,
-    read_releases,
+    read_entries,
+    read_together,
     span_of,
     spreads_ns,
+    subtract_token_delays,
 )
 
 MINUTE_NS = 60_000_000_000
@@ -53,11 +54,8 @@ def find_logs(inputs: Iterable[Path]) -> dict[str, Path]:
 
 
 def read_logs(logs: Mapping[str, Path], after: Mapping[str, int]) -> dict[str, RecordArray]:
-    """Return each receiver's releases since its last known slot."""
-    found = {}
-    for receiver, path in logs.items():
-        log = read_releases(path)
-        found[receiver] = log[log["slot"] > after.get(receiver, 0)]
+    """Return each receiver's releases since its last known slot, with the delays of their tokens subtracted."""
+    found = {receiver: log[log["slot"] > after.get(receiver, 0)] for receiver, log in read_together(logs).items()}
     return {receiver: log for receiver, log in found.items() if len(log)}
 
 
@@ -77,8 +75,9 @@ class SlotRange:
     def rows(self) -> Any:
         """Return its rows of `releases`; a minute at its edge is in two ranges, whose counts are to be added."""
         found = {}
-        for receiver, paths in self.files.items():
-            log = np.concatenate([read_file(Path(path)) for path in paths])
+        entries = {name: [read_entries(Path(path)) for path in paths] for name, paths in self.files.items()}
+        logs = subtract_token_delays({receiver: np.concatenate(parts) for receiver, parts in entries.items()})
+        for receiver, log in logs.items():
             low = max(self.low, self.after.get(receiver, 0) + 1)
             found[receiver] = log[(log["slot"] >= low) & (log["slot"] <= min(self.high, self.upto[receiver]))]
         return release_rows({receiver: log for receiver, log in found.items() if len(log)})
