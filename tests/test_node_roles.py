@@ -37,12 +37,14 @@ PAGE = LINE | {
 }
 RECEIVER_LINE = {
     *("state", "generation", "members", "ring", "have", "released_slot", "complete_upto_ns"),
-    *("tape_records", "records", "frames", "late", "max_behind_ns", "requests", "rings_entered", "edge"),
+    *("tape_records", "records", "frames", "late", "delayed", "max_behind_ns", "requests", "rings_entered", "edge"),
+    *("tokens_sent", "tokens_delayed", "max_token_delay_ns"),
     "group",
 }
 SECONDARY_LINE = RECEIVER_LINE | {"home", "primary", "suspect"}
 RECEIVER_PAGE = {
     *("life", "generation_number", "slot", "witnessed", "gaps", "late_share", "lateness", "membership"),
+    "scheduling_delay",
     *("sources", "unlisted_sources", "tape_bytes", "tape_segments"),
 }
 SERVER_LINE = {"phase", "rings_formed", "groups", "groups_formed", "group_phase"}

@@ -88,8 +88,8 @@ def split_log(directory: Path) -> None:
     entries = read_releases(directory / "releases")
     shutil.rmtree(directory / "releases")
     log = ReleaseLog(directory / "releases", entries_per_file=12)
-    for each in entries.tolist():
-        log.append([Released._make((*each[:5], bool(each[5])))])
+    for slot, generation, scheduled_ns, released_ns, ready_ns, records, flags in entries.tolist():
+        log.append([Released(slot, generation, scheduled_ns, released_ns, records, bool(flags), ready_ns)])
     journal, _ = JournalFile.open(directory / "journal")
     journal.log_end = log.end
     journal.close()

@@ -118,9 +118,9 @@ def test_an_orderly_close_is_recorded_with_the_end_of_the_release_log(store: Rec
     store.close()
     (path,) = (tmp_path / "releases").iterdir()
     content = path.read_bytes()
-    path.write_bytes(content[:-40])
+    path.write_bytes(content[:-48])
     for _ in range(2):
-        with pytest.raises(TapeError, match=rf"{path}: damaged at byte 200: it had 240 bytes when it was closed"):
+        with pytest.raises(TapeError, match=rf"{path}: damaged at byte 240: it had 288 bytes when it was closed"):
             ReceiverStore.open(tmp_path, FIRST, records_per_segment=50)
     path.write_bytes(content)
     ReceiverStore.open(tmp_path, FIRST, records_per_segment=50).close()

@@ -72,6 +72,8 @@ class Release(NamedTuple):
     """Set by the driver: the time at which the last item arrived that the release needs."""
     moved: bool = False
     """Set by the driver: `scheduled_ns` is after timestamp + Δ_A."""
+    delayed: bool = False
+    """Set by the driver: it has a scheduling delay, so others may follow in one batch."""
 
     def delay_ns(self, released_ns: int) -> int:
         """Return the scheduling delay of a release at this time."""

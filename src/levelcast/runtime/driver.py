@@ -532,6 +532,7 @@ class Driver:
         moved = release.scheduled_ns > instant_ns
         late = moved or ready_ns > instant_ns
         release = release._replace(late=late, ready_ns=ready_ns, moved=moved)
+        release = release._replace(delayed=release.delay_ns(now) > self._punctual_ns)
         for service in self.services:
             service.released(release, content, now)
         if self._spin_ns:
@@ -540,5 +541,5 @@ class Driver:
         counters.frames += 1
         counters.records += release.frame.records
         counters.late += late
-        counters.delayed += release.delay_ns(now) > self._punctual_ns
+        counters.delayed += release.delayed
         counters.max_behind_ns = max(counters.max_behind_ns, now - release.scheduled_ns)

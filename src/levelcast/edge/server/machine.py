@@ -54,8 +54,6 @@ class EdgeConfig:
     pace_burst: int = 2 << 20
     pace_ns: int = 1_000_000
     """Time between two sends of queued packets."""
-    prompt_ns: int = 1_000_000
-    """A frame that is released later than this after its scheduled time is paced: others may follow in one batch."""
     max_backlog: int = 32 << 20
     """Maximum bytes of queued late frames; above this, the oldest are sent immediately."""
     save_frames: int = 1_000
@@ -164,7 +162,7 @@ class EdgeServer:
             return []
         control = any(run.source == CONTROL_SOURCE for run in release.frame.runs)
         sent = feed.release(release.frame, content, now, control=control)
-        if release.late or now - release.scheduled_ns > self.config.prompt_ns:
+        if release.late or release.delayed:
             self._send_paced(sent, now)
         else:
             self._send(sent, now)
