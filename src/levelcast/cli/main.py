@@ -44,7 +44,7 @@ _PANELS = {
 
 COMMANDS = {
     "demo": CommandEntry(
-        "demo.simulated:demo",
+        "demo.command:demo",
         "Run five sites with packet loss and one site failure, then compare the tapes.",
     ),
     "init": CommandEntry(

@@ -88,6 +88,7 @@ class Cluster:
     of all floors.
 
     Without `floors`, other processes such as `levelcast publish` run the floors: two processes must not run one floor.
+    A fork `server` that is already running is used, and closed with the last node.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Cluster:
         launcher: Launcher | None = None,
         *,
         floors: bool = True,
+        server: ForkServer | None = None,
     ) -> None:
         self.network = network
         self.data = data
@@ -110,7 +112,7 @@ class Cluster:
         self._file = file
         self._options = options
         self._launcher = launcher
-        self._server: ForkServer | None = None
+        self._server = server
         self._began = time.monotonic()
         self.cpu_meter = ContentionMeter()
         """Measures stolen CPU time and CPU pressure since the start of the clock."""

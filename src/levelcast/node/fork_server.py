@@ -73,6 +73,7 @@ class ForkServer:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._running: dict[int, ForkedProcess] = {}
+        self._used = False
         self._started: SimpleQueue[ForkedProcess | None] = SimpleQueue()
         """A process for each request; None when the server has exited."""
         with theirs:
@@ -89,6 +90,7 @@ class ForkServer:
     def start(self, arguments: list[str], log: IO[str]) -> ForkedProcess:
         """Start `levelcast ARGUMENTS`; its stdout is a pipe, its stderr goes to `log`. Raise NetError."""
         ours, theirs = os.pipe()
+        self._used = True
         try:
             request = json.dumps({"arguments": arguments}).encode()
             socket.send_fds(self._socket, [request], [theirs, log.fileno()])
@@ -103,8 +105,18 @@ class ForkServer:
         process.stdout = os.fdopen(ours, encoding="utf-8")
         return process
 
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
-        """Stop the server; running nodes continue."""
+        """Stop the server, if it is not yet stopped; running nodes continue."""
+        if self._socket.fileno() < 0:
+            return
+        if not self._used:  # it may still import modules, which nothing needs
+            self._server.kill()
         with suppress(OSError):  # it has already exited
             self._socket.shutdown(socket.SHUT_RDWR)
         self._server.wait()

@@ -43,6 +43,7 @@ from levelcast.protocol.events import (
     NodeStart,
     NodeStop,
     Rejected,
+    RingEntered,
     TapeDamaged,
     TornTailCut,
     Witnessed,
@@ -154,6 +155,8 @@ class Node:
             yield self._page
 
     def _note(self, event: Event) -> None:
+        if isinstance(event, RingEntered):
+            self._status_ns = 0  # report the new state now
         if self._page is not None and not isinstance(event, FREQUENT):
             self._page.note(event)
         if self._on_event is not None:

@@ -32,6 +32,7 @@ from levelcast.node.cluster import Cluster, Kill
 from levelcast.node.demo.network import LOSS_RATIO, SCALE, Stage, require_empty, set_stage
 from levelcast.node.demo.outcome import DemoOutcome, assess, explain_delay, explain_late
 from levelcast.node.demo.run import Show, Trader
+from levelcast.node.fork_server import ForkServer
 from levelcast.node.options import NodeOptions
 from levelcast.pipeline.session import require_spark
 from levelcast.records import RecordArray
@@ -61,15 +62,15 @@ class DemoOptions:
     pipeline: bool = False
 
 
-def perform(wishes: DemoOptions) -> int:
-    """Run the demo and return the exit code."""
+def perform(wishes: DemoOptions, server: ForkServer) -> int:
+    """Run the demo and return the exit code; `server` starts its nodes."""
     kills = _kills(parse_network(five_cities(), "five cities"), wishes)
     console = Console(quiet=wishes.as_json, highlight=False)
     with _directory(wishes.keep) as directory:
         if wishes.pipeline:
             require_spark()
         stage, batches = _stage(directory, wishes)
-        show = _show(stage, wishes, kills, batches)
+        show = _show(stage, wishes, kills, batches, server)
         world = describe(stage.network)
         tale = EventText(stage.network)
         _watch(console, show, tale, world, quiet=wishes.quiet or wishes.as_json)
@@ -150,9 +151,11 @@ def _stage(directory: Path, wishes: DemoOptions) -> tuple[Stage, list[RecordArra
     return stage, list(first_records(trades, limit))
 
 
-def _show(stage: Stage, wishes: DemoOptions, kills: Sequence[Kill], batches: Sequence[RecordArray]) -> Show:
+def _show(
+    stage: Stage, wishes: DemoOptions, kills: Sequence[Kill], batches: Sequence[RecordArray], server: ForkServer
+) -> Show:
     options = NodeOptions(wishes.rate, wishes.run_ns, impair=True, seed=wishes.seed)
-    cluster = Cluster(stage.network, stage.file, stage.data, options, floors=not batches)
+    cluster = Cluster(stage.network, stage.file, stage.data, options, floors=not batches, server=server)
     bound_s = sum(term.ns for term in stage.network.liveness()) / 1e9 + 15.0
     trader = Trader(stage.network, stage.data, batches, wishes.rate, wishes.seed) if batches else None
     return Show(cluster, wishes.run_ns / 1e9, bound_s, kills, trader)

@@ -1,12 +1,10 @@
-"""`levelcast demo`: run five cities as processes (`cli.demo.processes`), or in virtual time (here)."""
+"""Run the demo in virtual time: five cities, or the network of a file."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich import box
@@ -15,9 +13,7 @@ from rich.progress import BarColumn, Progress
 from rich.table import Column, Table
 from rich.text import Text
 
-from levelcast.cli.demo.processes import DemoOptions, check_trades, perform
-from levelcast.cli.errors import duration_ns
-from levelcast.cli.options import option
+from levelcast.cli.demo.command import loss_ratio
 from levelcast.cli.output import print_after, print_json, print_problems, table
 from levelcast.network import Network, NetworkError, Problem, five_cities, load_network, parse_network
 from levelcast.sim.engine.world import START_NS, SimNode
@@ -25,104 +21,22 @@ from levelcast.sim.floors import RehearsalVerdict
 from levelcast.sim.rehearsal import Deployment, Rehearsal, with_loss
 from levelcast.sim.rehearsal_text import CHAPTERS, RehearsalText, count_word
 from levelcast.timing.derive import contradictions
-from levelcast.timing.rules import LOSS_LIMIT
 from levelcast.units import quantile, show_ns
 
-RATE = 2_000.0
-LONGEST_MIN = 10
 
-
-def demo(
-    simulated: Annotated[bool, option("Run on a simulated network in virtual time.", "--simulated")] = False,
-    publish: Annotated[
-        str | None,
-        option(f"Trading time up to {LONGEST_MIN}min.", "--for", metavar="TIME", unset="12s; simulated: 25s"),
-    ] = None,
-    loss: Annotated[
-        str | None, option(f"Loss between two sites, 0 to {LOSS_LIMIT:.0%}.", metavar="RATIO", unset="the network's")
-    ] = None,
-    kill: Annotated[
-        list[str] | None,
-        option(
-            'Kill this node (kill -9) at this time and restart it later, or "none" (repeatable). Simulated: a site.',
-            metavar="NAME@TIME",
-            unset="tokyo-1; simulated: the next slot owner",
-        ),
-    ] = None,
-    rate: Annotated[float | None, option("Trades/s of all floors together.", min=1, unset=f"{RATE:g}")] = None,
-    trades: Annotated[
-        list[Path] | None, option("Replay trades of this file (repeatable).", metavar="FILE", unset="synthetic")
-    ] = None,
-    floor: Annotated[str | None, option("Floor of --trades, if the files do not specify it.", metavar="CODE")] = None,
-    day: Annotated[str | None, option("Day of --trades in LEAN format.", "--date", metavar="YYYY-MM-DD")] = None,
-    keep: Annotated[
-        Path | None, option("Keep network file, tapes and journals in DIR.", metavar="DIR", unset="nothing")
-    ] = None,
-    pipeline: Annotated[
-        bool, option("Create tables from the tapes at the end with Spark; needs Java.", "--pipeline")
-    ] = False,
-    network_file: Annotated[
-        Path | None, option("Simulated: network file.", "--network", metavar="FILE", unset="five cities")
-    ] = None,
-    seed: Annotated[int, option("Random seed for trades and loss; simulated: the same seed repeats the run.")] = 1,
-    as_json: Annotated[bool, option("Print only one JSON object.", "--json")] = False,
-    quiet: Annotated[bool, option("Print only the results, no events.", "--quiet", "-q")] = False,
+def simulate(
+    network_file: Path | None,
+    publish_ns: int,
+    loss: str | None,
+    kill: Sequence[str],
+    seed: int,
+    *,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
-    """Run five sites with packet loss and one site failure, then compare the tapes.
-
-    Every site is a process on this machine and sends UDP multicast over loopback in real time. With --simulated, the
-    demo runs in virtual time and needs no network.
-
-    Exit code 0: all tapes are identical and complete; 1: they are not; 2: the demo could not run.
-
-    Examples:
-
-    levelcast demo
-
-    levelcast demo --kill london-1@3s --kill reform-london@3s --loss 3%
-
-    levelcast demo --trades trades.csv --rate 5000 --keep kept
-
-    levelcast demo --simulated --kill tokyo --loss 5%
-
-    levelcast demo --simulated --network network.toml --seed 7 --json
-    """
-    if simulated:
-        real: dict[str, object] = {"--rate": rate, "--trades": trades, "--floor": floor, "--date": day, "--keep": keep}
-        real["--pipeline"] = pipeline or None
-        for option, value in real.items():
-            if value is not None:
-                raise typer.BadParameter("not supported with --simulated", param_hint=option)
-        _simulate(network_file, publish or "25s", loss, kill or [], seed, as_json=as_json, quiet=quiet)
-        return
-    if network_file is not None:
-        raise typer.BadParameter(
-            "needs --simulated; to run your own network, use levelcast up --network FILE --data DIR",
-            param_hint="--network",
-        )
-    wishes = DemoOptions(
-        run_ns=duration_ns(publish or "12s", longest_min=LONGEST_MIN),
-        rate=RATE if rate is None else rate,
-        loss_ratio=None if loss is None else _loss_ratio(loss),
-        kill=kill,
-        seed=seed,
-        trades=trades or (),
-        floor=floor,
-        day=check_trades(trades or (), day),
-        keep=keep,
-        as_json=as_json,
-        quiet=quiet,
-        pipeline=pipeline,
-    )
-    raise typer.Exit(perform(wishes))
-
-
-def _simulate(
-    network_file: Path | None, publish: str, loss: str | None, kill: list[str], seed: int, *, as_json: bool, quiet: bool
-) -> None:
+    """Run the simulation, print its results and exit."""
     if len(kill) > 1:
         raise typer.BadParameter("a simulation can kill only one site", param_hint="--kill")
-    publish_ns = duration_ns(publish, longest_min=LONGEST_MIN)
     network = _network(network_file, loss)
     deployment = Deployment(network, seed)
     rehearsal = Rehearsal(deployment, publish_ns, _victims(deployment, kill[0] if kill else None))
@@ -144,16 +58,6 @@ def _simulate(
 # -- the options ------------------------------------------------------------------------------------------
 
 
-def _loss_ratio(text: str) -> float:
-    match = re.fullmatch(r"(\d{1,3}(?:\.\d{0,9})?|\.\d{1,9})\s*(%?)", text.strip(), re.ASCII)
-    ratio = float(match[1]) / (100 if match[2] else 1) if match else 1.0
-    if ratio > LOSS_LIMIT:
-        raise typer.BadParameter(
-            f'"{text}" is not a loss from 0 to {LOSS_LIMIT:.0%}, such as 1% or 0.01', param_hint="--loss"
-        )
-    return ratio
-
-
 def _network(path: Path | None, loss: str | None) -> Network:
     network = parse_network(five_cities(), "five cities") if path is None else load_network(path)
     stripe = network.stripes[0]
@@ -161,7 +65,7 @@ def _network(path: Path | None, loss: str | None) -> Network:
         problem = Problem(1, f'no [[floor]] in stripe "{stripe.name}", so nothing would be sent; add one')
         raise NetworkError(str(path), [problem])
     if loss is not None:
-        network = with_loss(network, _loss_ratio(loss))
+        network = with_loss(network, loss_ratio(loss))
         for _, message in contradictions(network.derived(0), network.shape(0)):
             raise typer.BadParameter(f"with {loss}, {message}", param_hint="--loss")
     return network

@@ -12,7 +12,6 @@ import sys
 from levelcast.cli.main import load_command, run
 from levelcast.node.fork_server import serve
 
-
 EXAMPLE = ["--network", "FILE", "--name", "NAME", "--data", "DIR", "--seed", "1", "--rate", "1", "--json"]
 """Arguments of a node, to be parsed and not run: Typer imports 0.3 s of modules with the first option that it reads."""
 
