@@ -14,6 +14,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,8 @@ FORM_LIMIT_S = 60.0
 RECENT_SLOTS = 50
 """Number of recent slots for the release skew shown during the run."""
 RATE_OVER_S = 1.0
+NICE = 10
+"""Priority of the processes beside the receivers: the kernel prefers a receiver that is to release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ class Show(ClusterRun):
         if self.interrupted:
             return
         cluster.start_all(FLOOR)
+        self._yield_to_receivers()
         yield from self._while("starting", lambda: not self._are_open(), FORM_LIMIT_S)
         if self._trader is not None:
             self._trader.start()
@@ -127,6 +131,12 @@ class Show(ClusterRun):
         self._close_floors()
         horizon_ns = cluster.horizon_ns()
         yield from self._while("releasing", lambda: not self._is_complete(horizon_ns), self._bound_s)
+
+    def _yield_to_receivers(self) -> None:
+        """Lower the priority of floors, and of this process with its subscribers; it needs no permission."""
+        for pid in (0, *(member.process.pid for member in self.cluster.of_role(FLOOR) if member.process is not None)):
+            with suppress(OSError):  # the floor has exited
+                os.setpriority(os.PRIO_PROCESS, pid, NICE)
 
     def _close_floors(self) -> None:
         self.kills = [kill for kill in self.kills if kill.done]  # restart killed nodes, kill no more
