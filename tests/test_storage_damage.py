@@ -175,6 +175,8 @@ def check_nothing_is_lost(directory: Path, before: dict[Path, bytes]) -> None:
     for name, content in before.items():
         kept = [after[other] for other in after if other.name.startswith(f"{name.name}.torn-at-")]
         assert name in after, name
+        if content in kept:
+            continue  # damaged from its first byte on, and made again
         assert content.startswith(after[name]), name
         assert after[name] == content or content[len(after[name]) :] in kept, name
 
