@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from levelcast.cli import main
+from levelcast.cli.live.status import _p99
 from levelcast.errors import NetError
 from levelcast.network import Network, load_network, parse_network
 from levelcast.node.http_server import Page, Responder
@@ -38,6 +39,7 @@ def receiver(name: str) -> Status:
         **{"state": "ACTIVE", "generation": "2@11", "slot": 1240, "have": 1239, "released_slot": 1200, "gaps": 1},
         **{"requests": 3, "late": 2, "late_share": 0.01, "records": 900, "tape_records": 1234, "rings_entered": 2},
         "complete_upto_ns": NOW - 500_000_000,
+        "scheduling_delay": {"bounds_s": [0.0005, 0.001], "counts": [980, 11, 9], "sum_s": 0.5},
     }
 
 
@@ -118,11 +120,19 @@ def test_a_network_that_is_well_is_exit_code_0(served: Served, file: Path) -> No
     assert code == 0
     for name in NODES:
         assert name in output
-    assert re.search(r"tokyo-1 +7 +receiver +ACTIVE +2@11 +1,240 +1,239 +1 +3 +2 \(1\.0%\)", output)
+    assert re.search(r"tokyo-1 +7 +receiver +ACTIVE +2@11 +1,240 +1,239 +1 +3 +2 \(1\.0%\) +≤ 1 ms", output)
     assert "1,234 records on tape, complete up to 0.50 s ago" in output
     assert "1,000 records published, 5 waiting; 3 of 64 packets unwitnessed" in output
     assert re.search(r"reform +token missing from 3 +generation 2 at slot 9: 1, 2", output)
     assert "not in one ring" not in output
+
+
+def test_the_p99_of_the_scheduling_delay_is_that_of_its_bucket() -> None:
+    bounds = [0.0005, 0.001]
+    assert _p99({"bounds_s": bounds, "counts": [990, 10, 0]}) == "≤ 0.5 ms"
+    assert _p99({"bounds_s": bounds, "counts": [989, 11, 0]}) == "≤ 1 ms"
+    assert _p99({"bounds_s": bounds, "counts": [0, 0, 5]}) == "> 0.001 s"
+    assert _p99({"bounds_s": bounds, "counts": [0, 0, 0]}) == ""
 
 
 def test_a_node_that_does_not_answer_is_shown_and_exit_code_1(served: Served, file: Path) -> None:

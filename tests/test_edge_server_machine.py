@@ -54,8 +54,9 @@ class Edge:
         self.ring_ns: int | None = None
         self.announced = self.server.assign(groups or [WEST])
 
-    def release(self, frame: Frame, *, late: bool = False) -> list[EdgeEffect]:
-        effects = self.server.released(Release(frame, frame.timestamp_ns, late), frame_bytes(frame), self.now)
+    def release(self, frame: Frame, *, late: bool = False, delayed: bool = False) -> list[EdgeEffect]:
+        release = Release(frame, frame.timestamp_ns, late, delayed=delayed)
+        effects = self.server.released(release, frame_bytes(frame), self.now)
         self.files.disk.tape.frames.append(frame)
         self.complete_ns = frame.timestamp_ns
         return effects
@@ -95,12 +96,13 @@ def test_what_a_slot_releases_is_one_effect_for_each_group() -> None:
     assert len(packets(effects[:1])) > 1
 
 
-def test_late_frames_are_paced_and_one_on_time_is_sent_at_once() -> None:
+@pytest.mark.parametrize("late", [True, False])
+def test_late_and_delayed_frames_are_paced_and_one_on_time_is_sent_at_once(late: bool) -> None:
     edge = Edge(EdgeConfig(pace_rate=1_000_000, pace_burst=2_000))
     frames = make_frames(40)
-    late = [edge.release(frame, late=True) for frame in frames[:-1]]
-    sent = [effect for effects in late for effect in effects]
-    assert late[-1] == []
+    late_ones = [edge.release(frame, late=late, delayed=not late) for frame in frames[:-1]]
+    sent = [effect for effects in late_ones for effect in effects]
+    assert late_ones[-1] == []
     (at_once,) = edge.release(frames[-1])
     assert min(numbered([at_once])) > max(numbered(sent)) + 1
     began = edge.now

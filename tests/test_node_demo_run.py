@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
-from levelcast.node.demo.run import LiveReleases
+import pytest
+
+from levelcast.network import five_cities, parse_network
+from levelcast.network.roles import FLOOR, RECEIVER
+from levelcast.node.cluster import Cluster
+from levelcast.node.demo.run import NICE, LiveReleases, Show
+from levelcast.node.options import NodeOptions
 from levelcast.storage.release_log import Released, ReleaseLog
 
 
@@ -33,3 +43,20 @@ def test_release_logs_are_read_as_they_grow(tmp_path: Path) -> None:
     assert releases.logs["a"].last_on_time > 2
     for log in logs.values():
         log.close()
+
+
+def test_floors_and_subscribers_yield_to_receivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(parse_network(five_cities()), tmp_path / "network.toml", tmp_path, NodeOptions(rate=1))
+    for pid, member in enumerate([*cluster.of_role(FLOOR), *cluster.of_role(RECEIVER)], 1):
+        member.process = cast("subprocess.Popen[str]", SimpleNamespace(pid=pid))
+    lowered: list[int] = []
+
+    def set_priority(which: int, pid: int, priority: int) -> None:
+        assert (which, priority) == (os.PRIO_PROCESS, NICE)
+        lowered.append(pid)
+        if pid == 2:
+            raise ProcessLookupError
+
+    monkeypatch.setattr(os, "setpriority", set_priority)
+    Show(cluster, 12.0, 10.0)._yield_to_receivers()
+    assert lowered == [0, 1, 2, 3, 4, 5], "this process, and the floors"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,6 +87,26 @@ def test_a_node_ends_when_its_cluster_has_gone(tmp_path: Path) -> None:
             return
         time.sleep(0.05)
     pytest.fail("the node still runs")
+
+
+def test_a_server_that_nothing_needs_is_killed_and_may_be_closed_twice() -> None:
+    with ForkServer() as server:
+        server.close()
+    assert server._server.returncode == -signal.SIGKILL
+
+
+def test_a_node_imports_no_more_to_read_its_options_than_the_server_has() -> None:
+    program = (
+        "import sys\n"
+        "from levelcast.cli.live.fork_server import EXAMPLE, load_command\n"
+        "load_command('node').make_context('node', list(EXAMPLE))\n"
+        "before = set(sys.modules)\n"
+        "words = '--network n --name XNYS --data d --json --seed 2 --impair --rate 9.5 --for 12s'.split()\n"
+        "load_command('node').make_context('node', words)\n"
+        "print(sorted(set(sys.modules) - before))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
 
 
 def test_a_server_that_has_died_is_told(tmp_path: Path) -> None:

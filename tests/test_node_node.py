@@ -25,7 +25,7 @@ from levelcast.node.roles.releasing import ReleasingRole
 from levelcast.node.synthetic_floor import SyntheticFloor
 from levelcast.protocol.effects import Release, Send
 from levelcast.protocol.event_text import sentence
-from levelcast.protocol.events import Event, TapeDamaged, TornTailCut
+from levelcast.protocol.events import Event, RingEntered, TapeDamaged, TornTailCut
 from levelcast.protocol.history import first_tip
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.records import TRADE
@@ -284,6 +284,23 @@ def test_a_floor_that_starts_again_uses_no_trade_id_twice() -> None:
     (first, *_) = packets_of(floor, NOW)
     assert first.number == 4
     assert np.frombuffer(first.payload, TRADE)["trade_id"][0] == 3 * MOST_RECORDS + 1
+
+
+def test_a_node_reports_its_status_as_soon_as_it_is_in_a_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("levelcast.node.node.calm_garbage_collection", lambda: None)
+    monkeypatch.setattr("levelcast.node.node.STATUS_EVERY_NS", 10**18)
+    network, name = some_network(), "a-1"
+    initialise_disk(tmp_path, name, ring_config(network).domain)
+    node = Node(network, name, tmp_path, time.time_ns(), NodeOptions(realtime="off", run_ns=300_000_000))
+    told: list[int] = []
+
+    def on_status(_: dict[str, Any]) -> None:
+        told.append(len(told))
+        if len(told) == 1:
+            node._note(RingEntered(1, 1 << 32, (1,)))
+
+    node.run(on_status)
+    assert told == [0, 1]
 
 
 def test_sigusr1_ends_the_sessions_of_a_receiver_and_nothing_else(

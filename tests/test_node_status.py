@@ -139,6 +139,15 @@ def test_releases_are_counted_by_how_late_they_came(start: Callable[[str], Node]
     assert lateness["sum_s"] == pytest.approx(60.00102)
 
 
+def test_the_scheduling_delay_is_counted_apart_from_the_lateness(start: Callable[[str], Node]) -> None:
+    page = page_of(start("tokyo-1"))
+    frame = make_frame(1, NOW, 1, (seal(Packet(1, 1, 1, 1, b"x" * 64), 0),), GENESIS)
+    page.released(Release(frame, NOW, True, ready_ns=NOW + 50_000 * US), b"", NOW + 50_010 * US)
+    status = page.status(NOW)
+    assert status["scheduling_delay"]["counts"][0] == 1
+    assert status["lateness"]["counts"][0] == 0
+
+
 def test_a_bound_belongs_to_its_bucket() -> None:
     lateness = DelayBuckets()
     for bound in BOUNDS_S:

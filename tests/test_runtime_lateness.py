@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +14,9 @@ from levelcast.node.verdict import judge
 from levelcast.pipeline.audit.release_stats import measure
 from levelcast.pipeline.input.release_logs import read_logs
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.effects import GROUP
-from levelcast.protocol.history import first_tip
+from levelcast.protocol.effects import GROUP, Effect, Release, Send
+from levelcast.protocol.history import GENESIS, Frame, first_tip, make_frame
+from levelcast.protocol.machine import Machine
 from levelcast.records import RecordArray, trades
 from levelcast.ring.member import Member
 from levelcast.runtime.driver import Driver
@@ -23,6 +24,7 @@ from levelcast.runtime.impairment import Impairment
 from levelcast.runtime.lateness import ReadyTimes, split_at_instants
 from levelcast.runtime.sockets import RECEIVERS, Address, Arrival
 from levelcast.storage.disk import initialise_disk
+from levelcast.storage.node_store import NodeStore
 from levelcast.storage.receiver_store import ReceiverStore
 from levelcast.storage.release_log import (
     LATE,
@@ -34,9 +36,9 @@ from levelcast.storage.release_log import (
     read_together,
     scheduling_ns,
 )
-from levelcast.wire.codec import decode, encode
-from levelcast.wire.messages import Data, Invite, Message, Repair
-from tests.ring_parts import MS, PIPELINED, SERVER, START, make_config, make_data, make_ring
+from levelcast.wire.codec import decode, encode, seal_message
+from levelcast.wire.messages import Data, Invite, Message, Repair, Run, Token
+from tests.ring_parts import MS, PIPELINED, SERVER, START, make_config, make_data, make_ring, make_token, seat_in_ring
 
 SLOT, HOLD = PIPELINED.slot_ns, 130 * MS
 CONFIG = replace(make_config(), timing=replace(PIPELINED, hold_ns=HOLD))
@@ -268,6 +270,21 @@ def test_a_receiver_that_was_down_at_the_instant_is_late(hall: Hall) -> None:
     assert seat.log["ready_ns"][0] > instant(2)
 
 
+def test_nothing_is_ready_while_the_clock_is_not_trusted() -> None:
+    """A release that rule 13 stops is late, although all that it needs has arrived."""
+    seat, ring = seat_in_ring(), make_ring()
+    run = Run(FLOOR, 1, 1, 1)
+    seat.step(make_token(ring, 2, runs=(run,)), make_data(FLOOR, 1), at=START + 12 * MS)
+    seat.step(make_token(ring, 3), at=START + 22 * MS)
+    receiver = seat.receiver
+    assert (receiver.released, receiver.ready_slot) == (0, 2)
+    seat.step(at=START + 23 * MS, trusted=False)
+    assert receiver.ready_slot == 0
+    seat.step(at=START + 24 * MS)
+    assert receiver.ready_slot == 2
+    assert receiver.open_instants == (START + 2 * SLOT + PIPELINED.hold_ns, SLOT)
+
+
 # -- own tokens -------------------------------------------------------------------------------------------
 
 
@@ -290,16 +307,80 @@ def test_a_receiver_records_by_how_much_it_sent_its_tokens_late(hall: Hall) -> N
     assert delayed["released_ns"] - delayed["scheduled_ns"] == 7 * MS
 
 
-def test_a_token_that_waits_for_a_message_is_not_delayed_by_its_process(tmp_path: Path) -> None:
-    config = replace(CONFIG, timing=replace(PIPELINED, mode="lockstep", slot_ns=50 * MS))
-    with hall_in(tmp_path, config) as hall:
-        hall.run(START + 5 * MS)
-        hall.lost = lambda to, message: to == 2 and isinstance(message, Data | Repair) and hall.now < START + 70 * MS
-        hall.trade(1)
-        hall.run(START + 400 * MS)
-        counters = hall.seats[2].driver.counters
-        assert counters.tokens > 1
-        assert counters.tokens_delayed == 0
+class Clerk(NodeStore):
+    """A store that keeps what the driver tells it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.releases: list[Release] = []
+        self.tokens: list[tuple[int, int, int]] = []
+
+    def content(self, frame: Frame) -> bytearray:
+        return bytearray()
+
+    def release(self, release: Release, content: bytearray, generation: int, released_ns: int) -> None:
+        self.releases.append(release)
+
+    def log_token(self, token: Token, due_ns: int, sent_ns: int) -> None:
+        self.tokens.append((token.slot, due_ns, sent_ns))
+
+
+class Puppet(Machine):
+    """A machine that does what it is told in its next step."""
+
+    def __init__(self, wake_ns: int | None) -> None:
+        self.wake_ns = wake_ns
+        self.ready = 0
+        self.becomes_ready = 0
+        self.effects: list[Effect] = []
+
+    @property
+    def ready_slot(self) -> int:
+        return self.ready
+
+    def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
+        self.ready = self.becomes_ready
+        return self.effects
+
+
+def turn_of(hall: Hall, puppet: Puppet, *effects: Effect, came: Message | None = None) -> tuple[Driver, Clerk]:
+    """Run one turn, in which a message may arrive, with the sockets and the clock of receiver 1."""
+    seat, clerk, puppet.effects = hall.seats[1], Clerk(), list(effects)
+    seat.inbox = [] if came is None else [(encode(came, 0), ("127.0.0.1", 4002), hall.now)]
+    driver = Driver(1, 0, puppet, seat, clerk, clock=seat, punctual_ns=MS)
+    driver.turn()
+    return driver, clerk
+
+
+def test_what_becomes_ready_without_a_message_was_ready_when_the_step_was_due(hall: Hall) -> None:
+    frame = make_frame(1, START, 1, (make_data(FLOOR, 1),), GENESIS)
+    puppet = Puppet(hall.now - 9 * MS)
+    puppet.becomes_ready = 1
+    _, clerk = turn_of(hall, puppet, Release(frame, START, False))
+    assert [release.ready_ns for release in clerk.releases] == [hall.now - 9 * MS]
+
+
+def own_token(timestamp_ns: int, owner: int = 1) -> Token:
+    return seal_message(Token(1, 4, timestamp_ns, owner, 3, 8, (), ()), 0)
+
+
+def test_a_token_is_due_at_its_slot_although_other_work_was_due_before(hall: Hall) -> None:
+    token = own_token(hall.now - 3 * MS)
+    _, clerk = turn_of(hall, Puppet(hall.now - 20 * MS), Send(GROUP, token))
+    assert clerk.tokens == [(4, hall.now - 3 * MS, hall.now)]
+
+
+def test_a_token_that_waited_for_a_message_is_not_delayed_by_its_process(hall: Hall) -> None:
+    """In lockstep a slot owner with a gap waits for the repair."""
+    puppet = Puppet(hall.now + 5 * MS)
+    driver, clerk = turn_of(hall, puppet, Send(GROUP, own_token(hall.now - 20 * MS)), came=Invite(1, SERVER))
+    assert clerk.tokens == []
+    assert (driver.counters.tokens, driver.counters.max_token_delay_ns) == (1, 0)
+
+
+def test_the_token_of_another_owner_is_no_own_token(hall: Hall) -> None:
+    driver, clerk = turn_of(hall, Puppet(hall.now), Send(GROUP, own_token(hall.now - 20 * MS, owner=2)))
+    assert (driver.counters.tokens, clerk.tokens) == (0, [])
 
 
 # -- every reader -----------------------------------------------------------------------------------------

@@ -54,6 +54,21 @@ def test_the_group_hears_everything_but_not_its_own_voice(pair: tuple[CoreSocket
     assert one.counts.sent == 2
 
 
+def test_an_arrival_has_the_time_at_which_the_kernel_received_it(pair: tuple[CoreSockets, CoreSockets]) -> None:
+    one, other = pair
+    for _ in range(100):  # the kernel starts to stamp datagrams soon after the first socket has requested it
+        one.send(GROUP, [b"control"])
+        one.send(RECEIVERS, [b"data"])
+        one.send(7, [b"own"])
+        one.learn(7, other.address)
+        after = time.time_ns()
+        time.sleep(0.01)
+        arrivals = other.drain()
+        if len(arrivals) == 3 and all(arrival[2] <= after for arrival in arrivals):
+            return
+    pytest.fail("the times are those of reading")
+
+
 def test_packets_reach_only_those_who_hear_them(port: int) -> None:
     receiver, floor = CoreSockets(ADDRESS, port), CoreSockets(ADDRESS, port, hears_data=False)
     try:

@@ -235,6 +235,7 @@ def token(slot: int, due: int, sent: int) -> RecordArray:
         (entry(5, 990, LATE | MOVED), token(7, 950, 990), True),
         (entry(5, 1040), token(7, 950, 990)[:0], True),
         (entry(5, 990, 0), token(7, 950, 990), False),
+        (entry(5, 0), token(7, 950, 990), True),  # of an older log, which does not know when it was ready
     ],
     ids=[
         "its-delay",
@@ -246,6 +247,7 @@ def token(slot: int, due: int, sent: int) -> RecordArray:
         "only-moved",
         "none",
         "on-time",
+        "old-log",
     ],
 )
 def test_a_delayed_token_that_a_slot_may_have_waited_for_is_subtracted(

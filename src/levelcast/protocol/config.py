@@ -25,7 +25,7 @@ class StripeConfig:
     credit: int = 64
     """W: maximum number of unwitnessed packets of a source (rule 10)."""
     punctual_ns: int = 1_000_000
-    """Lateness up to which a release still counts as on time: the driver's wake-up is not exact."""
+    """Delay up to which a step, a release or a token counts as punctual: the driver's wake-up is not exact."""
     nearness: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Per member, the others from nearest to farthest; ring order where it is not given."""
     edges: tuple[tuple[int, str], ...] = ()

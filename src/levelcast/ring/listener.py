@@ -167,7 +167,7 @@ class Listener(ReceiverHooks):
 
     @property
     def ready_slot(self) -> int:
-        return max(self.released, min(self.history.have, self.witnessed)) if self._learns else self.released
+        return min(self.history.have, self.witnessed) if self._learns else self.released
 
     @property
     def open_instants(self) -> tuple[int, int] | None:

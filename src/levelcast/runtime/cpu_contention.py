@@ -20,8 +20,8 @@ from typing import NamedTuple
 STAT = Path("/proc/stat")
 PRESSURE = Path("/proc/pressure/cpu")
 STOLEN_MATTERS = 0.02
-"""A stolen core is away for some milliseconds, and a release is late after 1 ms. So about this fraction of the releases
-is late, which p99 shows."""
+"""A stolen core is away for some milliseconds. So about this fraction of the releases is delayed by more than 1 ms, and
+p99 shows it."""
 PRESSURE_MATTERS = 0.5
 """The processes of a network wait for each other at times. During half of a run or more, cores are too few or busy."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

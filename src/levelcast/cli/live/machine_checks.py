@@ -27,7 +27,7 @@ IDLE_PRESSURE = 0.1
 WAKE_WARNING_NS = SPIN_NS
 """A receiver wakes this long before a release and spins for the rest, so a later wake-up delays the release."""
 WAKE_PROBLEM_NS = 1_000_000
-"""A release is late after this time (rule 7)."""
+"""A release with a longer scheduling delay counts as delayed."""
 SPACE_WARNING_BYTES = 10 << 30
 """About a day's tape of 64-byte records at 2,000 records/s."""
 SPACE_PROBLEM_BYTES = 1 << 30
