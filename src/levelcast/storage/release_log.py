@@ -261,7 +261,7 @@ def span_of(path: Path) -> tuple[int, int, int] | None:
             return None
         file.seek(size)
         first = last = np.frombuffer(file.read(size), layout)
-        for at in range(count, 1, -1):
+        for at in range(count, 0, -1):
             file.seek(at * size)
             last = np.frombuffer(file.read(size), layout)
             if not last["flags"][0] & TOKEN:

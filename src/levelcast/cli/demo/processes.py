@@ -30,7 +30,7 @@ from levelcast.network import Network, SymbolDirectory, five_cities, parse_netwo
 from levelcast.network.roles import RECEIVER, REFORMATION
 from levelcast.node.cluster import Cluster, Kill
 from levelcast.node.demo.network import LOSS_RATIO, SCALE, Stage, require_empty, set_stage
-from levelcast.node.demo.outcome import DemoOutcome, assess, explain_delay, explain_late
+from levelcast.node.demo.outcome import DemoOutcome, assess, explain_delay, explain_late, percent
 from levelcast.node.demo.run import Show, Trader
 from levelcast.node.fork_server import ForkServer
 from levelcast.node.options import NodeOptions
@@ -269,19 +269,27 @@ def print_outcome(console: Console, show: Show, outcome: DemoOutcome, *, replaye
 
 
 def _table(outcome: DemoOutcome) -> Table:
-    columns = ["\nreceiver", ">on its\ntape", ">\nlate", ">on\ntime %", ">delay, ms\np50/p99", ">latency, s\np50/p99"]
-    columns += [">lag, µs\np50/p99", ">re-\nquests", ">\nlost", ">\nring"]
+    columns = ["\nreceiver", ">on its\ntape", ">\nlate", ">on\ntime", ">delay, ms\np50/p99", ">latency,\ns p50/p99"]
+    columns += [">lag, ms\np50/p99", ">re-\nquests", ">\nlost", ">\nring"]
     rows = []
     for line in outcome.receivers:
-        share = f"{100 * line.on_time / max(1, line.on_time + line.late):.1f}%"
+        share = percent(line.on_time, line.on_time + line.late).replace(" ", "")
         latency = f"{line.latency_ns[0] / 1e9:.2f}/{line.latency_ns[1] / 1e9:.2f}"
-        behind = f"{line.behind_ns[0] / 1e3:,.0f}/{line.behind_ns[1] / 1e3:,.0f}"
-        behind = behind if line.on_time or not line.kills else "–"
+        behind = _in_ms(line.behind_ns) if line.on_time or not line.kills else "–"
         ring = str(ring_number(line.generation))
-        delay = f"{line.delay_ns[0] / 1e6:.2f}/{line.delay_ns[1] / 1e6:.2f}"
-        times = (line.late, share, delay, latency, behind)
+        times = (line.late, share, _in_ms(line.delay_ns), latency, behind)
         rows.append((line.name, line.records, *times, line.requests, line.lost, ring))
     return table(columns, rows, no_wrap=True, box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
+
+
+def _in_ms(values_ns: tuple[int, int]) -> str:
+    """Format two quantiles in at most 9 characters, below 10 s.
+
+    >>> _in_ms((158_000, 22_810_000)), _in_ms((99_000_000, 1_234_000_000))
+    ('0.16/22.8', '99.0/1234')
+    """
+    values = [ns / 1e6 for ns in values_ns]
+    return "/".join(f"{value:.{2 if value < 10 else 1 if value < 99.95 else 0}f}" for value in values)
 
 
 def _print_verdict(console: Console, outcome: DemoOutcome) -> None:

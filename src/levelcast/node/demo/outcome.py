@@ -208,7 +208,7 @@ def explain_late(outcome: DemoOutcome, kills: Sequence[str]) -> list[str]:
     others = [line for line in outcome.receivers if line.name not in kills]
     late, records = sum(line.late for line in others), sum(line.on_time + line.late for line in others)
     where = "at the receivers that were not killed" if kills else "at all receivers"
-    sentences = [f"On time by protocol: {_percent(records - late, records)} {where}."] if records else []
+    sentences = [f"On time by protocol: {percent(records - late, records)} {where}."] if records else []
     if late:
         sentences.append("Late: a packet or a token that a frame needs arrived after the scheduled release time.")
     away = [line.name for line in outcome.receivers if line.name in kills and line.late]
@@ -228,10 +228,10 @@ def explain_delay(outcome: DemoOutcome) -> str:
     )
 
 
-def _percent(part: int, whole: int) -> str:
+def percent(part: int, whole: int) -> str:
     """Return a percentage; 100 % only if nothing is missing.
 
-    >>> _percent(5, 5), _percent(99_999, 100_000), _percent(1, 8)
+    >>> percent(5, 5), percent(99_999, 100_000), percent(1, 8)
     ('100 %', '99.9 %', '12.5 %')
     """
     return "100 %" if part == whole else f"{min(99.9, 100 * part / whole):.1f} %"

@@ -115,7 +115,10 @@ class Show(ClusterRun):
     def _acts(self) -> Iterator[None]:
         cluster = self.cluster
         self.customers.start()
-        cluster.start_all(RECEIVER, REFORMATION)
+        cluster.start_all(
+            REFORMATION
+        )  # first: a request for a ring that they miss is repeated after `ask`, 1.4 s later
+        cluster.start_all(RECEIVER)
         yield from self._while("starting", lambda: not self._is_formed(), FORM_LIMIT_S)
         if self.interrupted:
             return
