@@ -112,9 +112,7 @@ class ForkServer:
         self.close()
 
     def close(self) -> None:
-        """Stop the server, if it is not yet stopped; running nodes continue."""
-        if self._socket.fileno() < 0:
-            return
+        """Stop the server; running nodes continue. A second call does nothing."""
         if not self._used:  # it may still import modules, which nothing needs
             self._server.kill()
         with suppress(OSError):  # it has already exited
