@@ -252,7 +252,7 @@ def write_file(path: Path, entries: RecordArray) -> None:
 
 
 def span_of(path: Path) -> tuple[int, int, int] | None:
-    """Return the slots of the first and the last release of one file of a log, and its number of entries; None for none."""
+    """Return the slots of the first and last release of one file of a log, and its number of entries; None if empty."""
     with path.open("rb") as file:
         layout = _layout(file.read(_SIZE))
         size = layout.itemsize
