@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from levelcast.errors import NetError
-from levelcast.network import five_cities
+from levelcast.network import FiveCities, five_cities
 from levelcast.node.fork_server import ForkedProcess, ForkServer
 
 
@@ -38,7 +38,7 @@ def output_of(process: ForkedProcess) -> str:
 def start_floor(server: ForkServer, folder: Path) -> ForkedProcess:
     """A node that runs until it is told to end."""
     network = folder / "network.toml"
-    network.write_text(five_cities(), encoding="utf-8")
+    network.write_text(five_cities(FiveCities(network_id=os.getpid())), encoding="utf-8")
     process = start(
         server, folder / "log", "node", "--network", str(network), "--name", "XTKS", "--data", str(folder / "data"),
         "--init", "--json", "--status-port", "0",
