@@ -51,9 +51,10 @@ class Stopped:
     now: int
     directory: Path
     other: Path
+    records: int
 
     def open(self, directory: Path) -> ReceiverStore:
-        return ReceiverStore.open(directory, first_tip(self.config))
+        return ReceiverStore.open(directory, first_tip(self.config), records_per_segment=self.records)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,7 +78,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> list[Stopped]:
         for node, other in zip(nodes, nodes[1:] + nodes[:1], strict=True):
             directory, helper = (node.disk.directory, other.disk.directory)  # type: ignore[attr-defined]
             split_log(directory)
-            found.append(Stopped(history.config, node.id, node.local_ns, directory, helper))
+            found.append(Stopped(history.config, node.id, node.local_ns, directory, helper, records))
     return found
 
 
