@@ -116,7 +116,7 @@ def test_queries_on_one_frame_do_not_share_their_filters(session: Any, tape: Pat
         ({"symbols": "NONE"}, lambda row: False),
         ({"venues": "NONE"}, lambda row: False),
     ],
-    ids=str,
+    ids=["a day", "days before", "days and sequences", "kinds", "symbols", "venues"],
 )
 def test_options_select(options: dict[str, str], right: Any, session: Any, tape: Path) -> None:
     found = session.read.format("levelcast").options(**options).load(str(tape))
