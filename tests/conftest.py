@@ -99,15 +99,16 @@ def data_dir() -> Path:
 
 @cache
 def _scope(file: str) -> str | None:
-    """Return the group of a test file: "spark" with the shared session, the file itself for other tests on Spark."""
+    """Return the group of a test file with the shared session, of which there are two; the file itself for other tests
+    on Spark."""
     text = (REPOSITORY / file).read_text(encoding="utf-8")
     if re.search(r"^from tests.spark_parts import .*\bspark\b", text, re.MULTILINE):
-        return "spark"
+        return "spark, first half" if re.search(r"/test_pipeline_[a-i]", file) else "spark, second half"
     return file if "spark_parts" in text else None
 
 
 class SparkScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Run tests that share a Spark session in one process, other tests on Spark file by file, the rest one by one."""
+    """Run tests that share a Spark session in two processes, other tests on Spark file by file, the rest one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
         return _scope(nodeid.partition("::")[0]) or nodeid

@@ -2,7 +2,7 @@
 
 `from tests.spark_parts import spark` in a test module gives it the fixture. Without pyspark or Java the test is
 skipped. Commands that run in the test's process use the same session and leave it running. `tests/conftest.py` sends
-all tests of a module that imports from here to one process, so that a run has one Java.
+all tests of a module that imports from here to one of two processes, so that a run has two of Java.
 """
 
 from __future__ import annotations

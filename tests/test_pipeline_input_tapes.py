@@ -116,9 +116,9 @@ def test_what_is_not_wanted_is_left_out(tape: Path) -> None:
         (TapeSelection(kinds=frozenset({"quote"})), lambda row: row["kind"] == "quote"),
         (
             TapeSelection(symbols=frozenset({"TWO", "NONE"})),
-            lambda row: row["instrument_id"] == 2 or row["kind"] == "instrument",
+            lambda row: row["instrument_id"] == 2 and row["kind"] != "instrument",
         ),
-        (TapeSelection(venues=frozenset({"V7"})), lambda row: row["publisher_id"] == 7 or row["kind"] == "instrument"),
+        (TapeSelection(venues=frozenset({"V7"})), lambda row: row["publisher_id"] == 7),
     ):
         found = all_rows(pieces, names, wanted=wanted)
         assert [row["sequence"] for row in found] == [row["sequence"] for row in everything if right(row)]
