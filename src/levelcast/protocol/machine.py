@@ -65,7 +65,7 @@ class Machine(Protocol):
 
     @property
     def has_left(self) -> bool:
-        """Whether no other node expects messages of this one any more, after `leave`."""
+        """Return whether no other node expects messages of this one any more, after `leave`."""
         return True
 
 

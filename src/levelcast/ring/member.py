@@ -79,7 +79,7 @@ class Member(Listener):
 
     @property
     def has_left(self) -> bool:
-        """Whether it is in no ring, or in one that it cannot help: its clock is not trusted."""
+        """Return whether it is in no ring, or in one that it cannot help: its clock is not trusted."""
         return self._leaving and (self._reports.outside or self.state == "SILENT")
 
     def status(self, now: int) -> MemberStatus:

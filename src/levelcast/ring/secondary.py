@@ -103,7 +103,7 @@ class Secondary(Listener):
 
     @property
     def has_left(self) -> bool:
-        """Whether it is in no group, or cannot help one: its clock is not trusted."""
+        """Return whether it is in no group, or cannot help one: its clock is not trusted."""
         return self._leaving and (self.group is None or not self._trusted)
 
     # -- status -------------------------------------------------------------------------------------------
