@@ -155,6 +155,15 @@ def test_members_of_the_last_ring_that_have_not_joined_are_invited_more_often() 
     assert office.server.wake_ns == LATER + 2 * (TAU_R // REMINDERS)
 
 
+def test_a_member_that_returns_is_invited_more_often_too() -> None:
+    office = Office()
+    ring = office.form(join(1), join(2))
+    office.quiet()
+    generation = office.invite(LATER, fault(3, FaultReason.OUTSIDE, generation=ring.generation))
+    office.step(join(1)._replace(generation=generation), join(2)._replace(generation=generation), at=LATER)
+    assert office.step(at=LATER + TAU_R // REMINDERS) == [Send(3, Invite(generation, SERVER))]
+
+
 @pytest.mark.parametrize(
     ("reason", "reminded"),
     [(FaultReason.TOKEN_MISSING, 0), (FaultReason.OUTSIDE, 2), (FaultReason.MEMBERSHIP, 2)],

@@ -218,11 +218,13 @@ class ReformationServer(Machine):
         return self.timing.request_ns // REMINDERS
 
     def _remind(self, now: int) -> None:
-        """Invite members of a ring that worked once more, if they have not joined: it stands still meanwhile."""
+        """Invite once more who has not joined: members of a ring that stands still meanwhile, and who asked for it."""
         self._remind_ns = now + self._remind_after_ns
-        for life in self.ring.members if self.ring is not None and self._interrupts else ():
-            if life not in self._joins and life not in self._leaving:
-                self._effects.append(Send(life.member, Invite(self._generation, self.server)))
+        if self.ring is None or not self._interrupts:
+            return
+        awaited = {life.member for life in self.ring.members if life not in self._leaving} | {self._asked_by}
+        for member in sorted(awaited - {life.member for life in self._joins} - {0}):
+            self._effects.append(Send(member, Invite(self._generation, self.server)))
 
     def _on_join(self, join: Join, now: int) -> None:
         if self.phase != "INVITING" or join.generation != self._generation:
