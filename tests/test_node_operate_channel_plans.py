@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from levelcast.cli.main import app
 from levelcast.client.subscriber import Subscriber
 from levelcast.edge.subscriber.delivery import Stuck
 from levelcast.edge.subscriber.plan_follower import Replaced
 from levelcast.extras import arrow
 from levelcast.network import Network, NetworkError, parse_network
-from levelcast.node.operate.channel_plans import PlanRefused, make_channel_plan
-from levelcast.planner.files import StoredPlan
+from levelcast.node.operate.channel_plans import PlanRefused, make_channel_plan, symbols_left_out
+from levelcast.planner.files import StoredPlan, read_plan, read_rates
 from levelcast.planner.model import Plan
 from levelcast.records import RTYPE_TRADE, RecordArray, split, trades
 from levelcast.storage.tape.stamps import frame_bytes
@@ -271,10 +273,37 @@ def test_a_plan_from_its_tables(network: Network) -> None:
     assert make_channel_plan(network, network.stripe(), stored(numbers, [3, 0]), 5) == plan, "flows by id"
 
 
+def test_symbols_that_a_plan_leaves_out_get_one_more_session(network: Network) -> None:
+    left_out = stored([NAMES[:6], NAMES[6:-2]], [3, 0])
+    plan = make_channel_plan(network, network.stripe(), left_out, 5)
+    assert plan.instruments.tolist() == list(SYMBOLS)
+    assert plan.sessions.tolist() == [0] * 6 + [1] * 4 + [2] * 2
+    assert plan.groups.tolist() == [3, 0, 1], "a group that the plan does not use"
+    assert plan.default == 2
+    assert symbols_left_out(network, left_out) == tuple(NAMES[-2:])
+    everywhere = stored([NAMES[:6], NAMES[6:7], NAMES[7:8], NAMES[8:-2]], [0, 1, 2, 3])
+    assert make_channel_plan(network, network.stripe(), everywhere, 5).groups.tolist() == [0, 1, 2, 3, 1]
+    assert make_channel_plan(network, network.stripe(), stored([], []), 5).groups.tolist() == [0]
+    assert symbols_left_out(network, stored([NAMES], [0])) == ()
+
+
+def test_a_plan_made_with_a_symbol_without_a_subscriber_can_be_applied(network: Network, tmp_path: Path) -> None:
+    pairs = [f"{user},{flow}" for user in ("ann", "bob") for flow in NAMES[:-1]]
+    (tmp_path / "interest.csv").write_text("\n".join(["user,flow", *pairs, ""]), encoding="utf-8")
+    rates = [f"{flow},1.5" for flow in NAMES]
+    (tmp_path / "rates.csv").write_text("\n".join(["flow,rate", *rates, ""]), encoding="utf-8")
+    files = ["--interest", tmp_path / "interest.csv", "--rates", tmp_path / "rates.csv", "--out", tmp_path / "plan"]
+    asked = ["plan", "make", *files, "--groups", 2, "--sessions", 4]
+    assert CliRunner().invoke(app, [str(each) for each in asked]).exit_code == 0
+    made = read_plan(tmp_path / "plan")
+    assert symbols_left_out(network, made) == (NAMES[-1],)
+    plan = make_channel_plan(network, network.stripe(), made, 1, read_rates(tmp_path / "rates.csv"))
+    assert plan.instruments.tolist() == list(SYMBOLS)
+
+
 @pytest.mark.parametrize(
     ("sessions", "groups", "reason"),
     [
-        ([NAMES[:6], NAMES[6:-1]], [0, 1], "the plan lacks 1 of the network's symbols: S12"),
         ([NAMES[:6], [*NAMES[6:], "XYZ"]], [0, 1], "for another symbol directory; no floor of the network trades XYZ"),
         ([NAMES[:6], NAMES[6:]], [0, 4], "group 4, and the smallest [[edge.group]] block of the network file has 4"),
         ([NAMES[:6], NAMES[6:]], [0, -1], "a group with a number below 0"),
@@ -302,7 +331,7 @@ def test_a_plan_that_does_not_fit_its_line_is_refused_with_the_figures() -> None
         PlanRefused, match=r"group 0 is expected to have .* kbit/s, .* and its line carries 56.0 kbit/s"
     ):
         make_channel_plan(network, network.stripe(), plan, 1, dict.fromkeys(flows, 50.0))
-    with pytest.raises(PlanRefused, match="the plan sends VOD, but its rate is missing"):
+    with pytest.raises(PlanRefused, match="the plan sends VOD, but its rate is missing; add it to --rates"):
         make_channel_plan(network, network.stripe(), plan, 1, dict.fromkeys(flows[:3], 5.0))
 
 

@@ -125,10 +125,8 @@ def test_plans_are_replaced_under_load_and_bad_ones_refused(tmp_path: Path) -> N
     directory = SymbolDirectory(network)
     first = write_plan(tmp_path / "first", [("IBM", "GE"), ("KO", "VOD"), ("F", "T", "BP")], [0, 1, 3])
     second = write_plan(tmp_path / "second", [("IBM", "KO", "BP", "GE"), ("F", "VOD", "T")], [2, 1])
+    without_bp = write_plan(tmp_path / "without", [("IBM", "GE"), ("KO", "VOD"), ("F", "T")], [0, 1, 3])
     bad = {
-        "the plan lacks 1 of the network's symbols: BP": write_plan(
-            tmp_path / "misses", [("IBM", "GE"), ("KO", "VOD"), ("F", "T")], [0, 1, 3]
-        ),
         "is in a session that session_group.parquet does not have": write_plan(
             tmp_path / "unknown", [("IBM", "GE"), ("KO", "VOD"), ("F", "T", "BP")], [0, 1]
         ),
@@ -159,7 +157,7 @@ def test_plans_are_replaced_under_load_and_bad_ones_refused(tmp_path: Path) -> N
                     nodes.start(floor, data, "--rate", 300)
                 await asyncio.to_thread(nodes.wait_for, lambda said: said["c-1"]["tape_records"] > 100)
                 assert await asyncio.to_thread(plan_in_force, network) is None
-                for number, plan in enumerate((first, second, first, second), 1):
+                for number, plan in enumerate((first, second, without_bp, second), 1):
                     code, said, wrong = await run("plan", "apply", plan, "--network", file, "--json")
                     assert (code, wrong) == (0, "")
                     assert (json.loads(said)["number"], json.loads(said)["edges"]) == (number, 3)
@@ -177,6 +175,10 @@ def test_plans_are_replaced_under_load_and_bad_ones_refused(tmp_path: Path) -> N
                         assert told is not None
                         assert places(told) == places(read_plan(second))
                     if number == 3:
+                        assert json.loads(said)["added"] == ["BP"]
+                        told = await asyncio.to_thread(plan_in_force, network)
+                        assert told is not None
+                        assert places(told)["BP"] == (3, 2), "a session and a group of its own"
                         assert nodes.end("b-1", 9) == -9
                         nodes.start("b-1", data)
                         await asyncio.to_thread(nodes.wait_for, lambda said: in_ring(said, *RECEIVERS))

@@ -13,7 +13,7 @@ from levelcast.cli.options import NETWORK_FILE, AsJson, Interface, NetworkFile, 
 from levelcast.cli.output import print_json, table
 from levelcast.errors import NetError
 from levelcast.network import load_network
-from levelcast.node.operate.channel_plans import PlanRefused, apply_plan, running_plans
+from levelcast.node.operate.channel_plans import PlanRefused, apply_plan, running_plans, some_names
 from levelcast.node.status_client import ask_all
 from levelcast.planner.files import read_plan, read_rates, require_plan
 from levelcast.planner.model import PlanError
@@ -37,8 +37,9 @@ def apply(
 ) -> None:
     """Activate a plan in a running network, by records in the sequence. No subscriber loses or duplicates a record.
 
-    A plan is refused if it misses a symbol, has a group that the network file does not have, exceeds a line rate or is
-    for other symbols. Then the exit code is 1, and the active plan stays.
+    A plan is refused if it has a group that the network file does not have, exceeds a line rate or is for other
+    symbols. Then the exit code is 1, and the active plan stays. Symbols that the plan leaves out, because they have no
+    subscriber, are sent in one more session: anyone may subscribe to them later.
 
     Example:
 
@@ -61,6 +62,10 @@ def apply(
         f"Plan {done.number} is active at {done.edges} edges: ready after {done.ready_s:.2f} s, "
         f"active {done.swap_s:.2f} s later."
     )
+    if done.added:
+        typer.echo(
+            f"The plan leaves out {len(done.added):,} symbols, now in one more session: {some_names(done.added)}."
+        )
 
 
 def current(

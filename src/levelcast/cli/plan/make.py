@@ -99,7 +99,8 @@ def make(
 ) -> None:
     """Make a plan: write flow_session.parquet, session_group.parquet and report.json to DIR, all of them or none.
 
-    Flows without users are in no session. The result depends on the seed and the effort, not on the run time.
+    Flows without users are in no session; `levelcast plan apply` adds them in one more session. The result depends on
+    the seed and the effort, not on the run time.
 
     Examples:
 

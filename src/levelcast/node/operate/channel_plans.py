@@ -1,7 +1,8 @@
 """Activate stored plans: read a plan's directory and publish it in the sequence of a running network (rule 15).
 
-1. The plan is checked against the network file: every symbol, the groups of the blocks, the line rates. A plan
-   that does not fit is refused before anything is sent.
+1. The plan is checked against the network file: symbols, the groups of the blocks, the line rates. A plan that does
+   not fit is refused before anything is sent. Symbols that it leaves out, such as those without a subscriber, get one
+   more session: every symbol of the network is in a group, so anyone may subscribe to it later.
 2. Its parts are sent as `CONTROL_SOURCE`, stripe by stripe: each stripe gets the instruments that its floors trade.
    Every edge that replies reports that it is ready, or its reason for refusing.
 3. When all are ready, the record that activates it is sent, and every edge reports that it is active.
@@ -33,11 +34,21 @@ from levelcast.runtime.sockets import LOOPBACK
 from levelcast.wire.channel_plan import ChannelPlan, build_channel_plan, part_records, swap_record, symbols_crc
 from levelcast.wire.mold import LENGTH_SIZE
 
-__all__ = ["Applied", "PlanRefused", "apply_plan", "make_channel_plan", "plan_in_force", "running_plans"]
+__all__ = [
+    "Applied",
+    "PlanRefused",
+    "apply_plan",
+    "make_channel_plan",
+    "plan_in_force",
+    "running_plans",
+    "symbols_left_out",
+]
 
 POLL_S = 0.1
 _ASK_S = 1.0
 _NAMED = 3
+_REST = -1
+"""Key of the session for symbols that a plan leaves out."""
 
 Rates = Mapping[str, float]
 
@@ -55,6 +66,8 @@ class Applied(NamedTuple):
     ready_s: float
     """From sending its first part until all edges were ready; `swap_s` is from then until it was active."""
     swap_s: float
+    added: tuple[str, ...] = ()
+    """Symbols that the plan leaves out, which are in one more session."""
 
 
 # -- from a directory -------------------------------------------------------------------------------------
@@ -70,31 +83,52 @@ def make_channel_plan(
     flows = [str(each) for each in stored.flows.to_pylist()]
     unknown = [flow for flow in flows if flow not in by_name]
     if unknown:
-        raise PlanRefused(f"the plan is for another symbol directory; no floor of the network trades {_some(unknown)}")
+        named = some_names(unknown)
+        raise PlanRefused(f"the plan is for another symbol directory; no floor of the network trades {named}")
     traded = {
         number for floor in network.floors if floor.stripe == stripe.name for number in directory.ids_of(floor).values()
     }
     session_of = {by_name[flow]: int(at) for flow, at in zip(flows, stored.plan.session, strict=True) if at >= 0}
-    missing = [symbols[each] for each in sorted(traded - session_of.keys())]
-    if missing:
-        raise PlanRefused(f"the plan lacks {len(missing):,} of the network's symbols: {_some(missing)}")
     mine = {instrument: session for instrument, session in session_of.items() if instrument in traded}
     used = sorted(set(mine.values()))
     index = {session: place for place, session in enumerate(used)}
     groups = [int(stored.group_ids[stored.plan.group[session]]) for session in used]
     if min(groups, default=0) < 0:
         raise PlanRefused("the plan has a group with a number below 0")
+    limits, default = PlanLimits.of_network(network), 0
+    if left_out := traded - mine.keys():
+        default = len(groups)
+        index[_REST] = default
+        groups.append(_group_of_rest(stored, limits.groups))
+        mine |= dict.fromkeys(left_out, _REST)
     expected = None if rates is None else _session_rates(network, stripe, mine, index, symbols, rates)
     pairs = [(instrument, index[session]) for instrument, session in mine.items()]
-    default = 0 if expected is None else int(np.argmin(expected))
+    if expected is not None and not left_out:
+        default = int(np.argmin(expected))
     crc = symbols_crc((each, symbols[each]) for each in sorted(mine))
     try:
         plan = build_channel_plan(number, pairs, groups, rates=expected or (), default=default, symbols=crc)
     except ValueError as error:
         raise PlanRefused(f"the plan cannot be sent: {error}") from None
-    if fault := plan_fault(plan, PlanLimits.of_network(network), stripe.index, traded):
+    if fault := plan_fault(plan, limits, stripe.index, traded):
         raise PlanRefused(f"plan {number} is refused: {fault}")
     return plan
+
+
+def symbols_left_out(network: Network, stored: StoredPlan) -> tuple[str, ...]:
+    """Return the symbols of a network that a plan leaves out."""
+    sent = {str(flow) for flow, at in zip(stored.flows.to_pylist(), stored.plan.session, strict=True) if at >= 0}
+    ids = SymbolDirectory(network).symbols
+    return tuple(symbol for symbol, number in ids.items() if symbol not in sent and str(number) not in sent)
+
+
+def _group_of_rest(stored: StoredPlan, groups: int) -> int:
+    """Return the group for symbols that a plan leaves out: one that it does not use, or the one with fewest symbols."""
+    used = set(stored.group_ids.tolist())
+    if (free := next((number for number in range(groups) if number not in used), None)) is not None:
+        return free
+    flows = np.bincount(stored.plan.flow_group()[stored.plan.session >= 0], minlength=len(stored.group_ids))
+    return int(stored.group_ids[flows.argmin()])
 
 
 def _session_rates(
@@ -106,7 +140,7 @@ def _session_rates(
     for instrument, session in mine.items():
         rate = rates.get(symbols[instrument], rates.get(str(instrument)))
         if rate is None:
-            raise PlanRefused(f"the plan sends {symbols[instrument]}, but its rate is missing")
+            raise PlanRefused(f"the plan sends {symbols[instrument]}, but its rate is missing; add it to --rates")
         messages[index[session]] += rate
     slots = 1e9 / network.timing(stripe.name).slot_ns
     block = TRADE.itemsize + LENGTH_SIZE
@@ -117,7 +151,8 @@ def _session_rates(
     ]
 
 
-def _some(names: Sequence[str]) -> str:
+def some_names(names: Sequence[str]) -> str:
+    """Return the first names of a list, for a message."""
     return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
 
 
@@ -215,7 +250,7 @@ def apply_plan(
         send(stripe, [swap_record(plans[stripe.name], stripe.index)])
     edges = sum(_wait(network, stripe, plans[stripe.name], "active", until) for stripe in trading)
     number = max((plan.number for plan in plans.values()), default=0)
-    return Applied(number, edges, ready - begun, time.monotonic() - ready)
+    return Applied(number, edges, ready - begun, time.monotonic() - ready, symbols_left_out(network, stored))
 
 
 def _wait(network: Network, stripe: Stripe, plan: ChannelPlan, state: str, until: float) -> int:
