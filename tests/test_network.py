@@ -16,6 +16,7 @@ from levelcast.errors import UserError
 from levelcast.network import (
     Carriage,
     FiveCities,
+    Network,
     NetworkError,
     Problem,
     ReceiverNode,
@@ -26,6 +27,7 @@ from levelcast.network import (
     parse_network,
     toml_lines,
 )
+from levelcast.network.regions.file import MOST_RECEIVERS
 from levelcast.network.stripe_config import ring_config
 from levelcast.network.toml_lines import KeyPath, LineNumbers
 from levelcast.network.warnings import warnings
@@ -197,15 +199,21 @@ def test_warnings_say_what_is_allowed_and_unwise() -> None:
     assert "one reformation server" in told
 
 
-def test_a_warning_says_that_a_ring_is_too_large_for_a_membership_record() -> None:
-    def ring(receivers: int) -> str:
+def test_a_ring_that_is_too_large_for_a_membership_record_is_refused() -> None:
+    def ring(receivers: int) -> Network:
         more = "".join(
             f'[[receiver]]\nname = "more-{i}"\nid = {1000 + i}\nsite = "tokyo"\n' for i in range(receivers - 5)
         )
-        return " ".join(warnings(parse_network(five_cities() + more)))
+        return parse_network(five_cities() + more)
 
-    assert f"{MAX_MEMBERS + 1} receivers do not fit into a membership record" in ring(MAX_MEMBERS + 1)
-    assert "membership record" not in ring(MAX_MEMBERS)
+    assert len(ring(MAX_MEMBERS).receivers) == MAX_MEMBERS == MOST_RECEIVERS
+    with pytest.raises(NetworkError) as refused:
+        ring(MAX_MEMBERS + 3)
+    (problem,) = refused.value.problems
+    assert problem.message == (
+        f'receiver "more-{MAX_MEMBERS - 5}" exceeds the maximum of {MAX_MEMBERS} receivers; '
+        "make it and those after it secondaries"
+    )
 
 
 # What is wrong, and on which line

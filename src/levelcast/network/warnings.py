@@ -9,7 +9,6 @@ from levelcast.network import line_assignment
 from levelcast.network.model import Network, known_links
 from levelcast.timing.rules import attempts_for
 from levelcast.units import show_ns
-from levelcast.wire.membership import MAX_MEMBERS
 
 
 def warnings(network: Network, stripe: int | str = 0) -> list[str]:
@@ -48,11 +47,6 @@ def _membership_warnings(network: Network) -> Iterator[str]:
         yield (
             f"With {receivers} receiver{'s' if receivers > 1 else ''} a majority is {majority}: "
             "the ring stops as soon as one of them fails. Three survive one failure."
-        )
-    if receivers > MAX_MEMBERS:
-        yield (
-            f"{receivers} receivers do not fit into a membership record, which holds {MAX_MEMBERS}: "
-            "`levelcast disk replace` cannot work. Make some of them secondaries."
         )
     by_site: dict[str, int] = {}
     for receiver in network.receivers:

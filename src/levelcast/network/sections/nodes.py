@@ -13,6 +13,7 @@ from levelcast.network.model import AnyNode, Floor, Network, ReceiverNode, Refor
 from levelcast.network.sections.draft import ID_LIMIT, Draft
 from levelcast.network.symbols import LARGEST_ID, symbols_of
 from levelcast.wire.group_codec import MAX_GROUP
+from levelcast.wire.membership import MAX_MEMBERS
 
 FIRST_SECONDARY = 1001
 """First id of secondaries without an id in the file."""
@@ -24,7 +25,7 @@ _NODE = (
     FileKey("site", "its location"),
 )
 TABLES = (
-    FileTable("[[receiver]]", _NODE, "a primary; at least one. For the maximum see [Limits](network-file.md#limits)"),
+    FileTable("[[receiver]]", _NODE, f"a primary; from 1 to {MAX_MEMBERS} of them"),
     FileTable(
         "[[secondary]]",
         (
@@ -77,6 +78,10 @@ def read(root: Fields, draft: Draft) -> None:
     need_server = "[[reformation]] is missing; without a server no ring can be formed"
     market = (_MARKET, 'a market code of four capitals or digits, such as "XNYS"')
     receiver_nodes = [_read_node(fields, "receiver", sites) for fields in root.tables("receiver", need_receiver)]
+    if len(receiver_nodes) > MAX_MEMBERS:  # no disk could be replaced: its record lists all receivers
+        receiver_nodes[MAX_MEMBERS].fields.problem(
+            "name", f"exceeds the maximum of {MAX_MEMBERS} receivers; make it and those after it secondaries"
+        )
     server_nodes = [
         _read_node(fields, "reformation server", sites) for fields in root.tables("reformation", need_server)
     ]
