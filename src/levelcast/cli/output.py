@@ -55,6 +55,14 @@ def print_problems(console: Console, what: str, problems: Iterable[str]) -> None
         console.print(f"- {problem}", style="red", highlight=False, markup=False, soft_wrap=True)
 
 
+def print_unfinished(console: Console, reasons: Iterable[str], *, agree: bool) -> None:
+    """Print why a run was stopped before its end; `agree`: its tapes have no error."""
+    told = "; the tapes agree as far as they go" if agree else ""
+    console.print(f"The run is NOT COMPLETE{told}:", style="bold yellow", highlight=False)
+    for reason in reasons:
+        console.print(f"- {reason}", style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+
 def counting(*columns: str, quiet: bool = False) -> Progress:
     """Return a progress bar on stderr with a count and more text columns; it is disabled without a terminal."""
     console = Console(stderr=True, quiet=quiet)

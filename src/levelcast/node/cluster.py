@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
@@ -30,6 +30,8 @@ from levelcast.protocol.events import Event, NodeDied, event_from_json
 from levelcast.runtime.cpu_contention import ContentionMeter
 from levelcast.storage.disk import initialise_disk
 
+START_LIMIT_S = 60.0
+"""A busy machine needs a long time to start a dozen processes."""
 STOP_LIMIT_S = 10.0
 STEP_S = 0.1
 FIRST_RESTART_S, LAST_RESTART_S = 0.5, 30.0
@@ -188,7 +190,8 @@ class Cluster:
         if place.role.publishes and options.rate > 0:
             arguments += ["--rate", str(options.rate / len(self.of_role(FLOOR)))]
             if options.run_ns is not None:
-                left_ms = max(1, options.run_ns // 1_000_000 - int(self.elapsed_s * 1000))
+                gone_ms = int(self.elapsed_s * 1000) if self.members[place.part].has_run else 0
+                left_ms = max(1, options.run_ns // 1_000_000 - gone_ms)
                 arguments += ["--for", f"{left_ms}ms"]
         return arguments
 
@@ -323,12 +326,16 @@ class Kill:
 
 
 class ClusterRun:
-    """Run a cluster to the end: kill on schedule, drain floors, wait for complete receivers, stop nodes in order."""
+    """Run a cluster to the end: kill on schedule, drain floors, wait for complete receivers, stop nodes in order.
+
+    Times of kills and `run_s` count from the time at which all nodes are running: a slow start-up shortens nothing.
+    """
 
     def __init__(self, cluster: Cluster, run_s: float | None, bound_s: float, kills: Sequence[Kill] = ()) -> None:
         self.cluster = cluster
         self.kills = kills
         self.problems: list[str] = []
+        """Steps of the run that exceeded their limit; they say nothing about the tapes."""
         self.phase = "starting"
         self.interrupted = False
         """Set to stop trading early; published trades are still drained."""
@@ -340,6 +347,9 @@ class ClusterRun:
         cluster = self.cluster
         try:
             cluster.start_all()
+            if not (yield from self._while("starting", lambda: not self._are_running(), START_LIMIT_S)):
+                return
+            cluster.reset_clock()
             yield from self._while("running", self._is_trading, self._bound_s + (self._run_s or 0.0))
             cluster.stop(FLOOR)
             horizon_ns = cluster.horizon_ns()
@@ -348,18 +358,25 @@ class ClusterRun:
             self.phase = "ending"
             self.problems += [f"{name} did not exit and was killed" for name in cluster.stop()]
 
-    def _while(self, phase: str, condition: Callable[[], bool], limit_s: float) -> Iterator[None]:
+    def _while(self, phase: str, condition: Callable[[], bool], limit_s: float) -> Generator[None, None, bool]:
+        """Wait while a condition holds; return False, and note a problem, if that takes longer than the limit."""
         self.phase = phase
         began = time.monotonic()
-        endless = phase == "running" and self._run_s is None
+        endless = phase in ("starting", "running") and self._run_s is None
         while condition():
             if not endless and time.monotonic() - began > limit_s:
-                self.problems.append(f"still {phase} after {limit_s:.0f} s: {self._who_is_behind()}")
-                return
-            self._kill_on_time()
+                what = "not ready within" if phase == "starting" else f"still {phase} after"
+                self.problems.append(f"{what} {limit_s:.0f} s: {self._who_is_behind()}")
+                return False
+            if phase != "starting":
+                self._kill_on_time()
             self.cluster.restart_dead()
             time.sleep(STEP_S)
             yield
+        return True
+
+    def _are_running(self) -> bool:
+        return self.interrupted or all(member.has_run for member in self.cluster.members.values())
 
     def _is_trading(self) -> bool:
         if self.interrupted:
@@ -384,7 +401,9 @@ class ClusterRun:
         said = []
         for name, member in self.cluster.members.items():
             status = member.status
-            if member.place.role.publishes and member.running:
+            if not status:
+                said.append(f"{name} has not reported its status")
+            elif member.place.role.publishes and member.running:
                 waits = f"{status.get('packets_unwitnessed', '?')} packets unwitnessed"
                 said.append(f"{name} has {waits}")
             elif member.place.role.releases:

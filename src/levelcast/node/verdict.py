@@ -23,7 +23,7 @@ from levelcast.storage.release_log import (
     spreads_ns,
 )
 from levelcast.storage.tape.compare import compare_checked, verify
-from levelcast.storage.tape.directory import tape_directory
+from levelcast.storage.tape.directory import segment_files, tape_directory
 from levelcast.storage.tape.reader import TapeReader
 from levelcast.units import quantiles
 
@@ -46,16 +46,21 @@ class ReceiverFigures:
 
 @dataclass(slots=True)
 class ClusterVerdict:
-    """Result of the comparison; `problems` is empty if the tapes are identical and valid."""
+    """Result of the comparison; `problems` is empty if the tapes are identical and valid.
+
+    `unfinished` has the reasons why a run was stopped before its end, such as nodes that started too slowly. The tapes
+    of such a run may be short, which is not an error in them.
+    """
 
     receivers: list[ReceiverFigures] = field(default_factory=list)
     spread_ns: tuple[int, int, int] = (0, 0, 0)
     """From the first to the last receiver's release of a slot, over all slots: median, p99, maximum."""
     problems: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
 
     @property
     def identical(self) -> bool:
-        return not self.problems
+        return not self.problems and not self.unfinished
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +74,20 @@ class TapeTrades:
     """Each floor counts its trades from 1."""
 
 
-def judge(data: Path, names: Sequence[str], problems: Sequence[str] = ()) -> ClusterVerdict:
-    """Check the directories of the receivers; `problems` are added to those found."""
-    verdict = ClusterVerdict(problems=list(problems))
+def judge(
+    data: Path, names: Sequence[str], problems: Sequence[str] = (), unfinished: Sequence[str] = ()
+) -> ClusterVerdict:
+    """Check the directories of the receivers; `problems` are added to those found.
+
+    With reasons why the run is `unfinished`, missing and short tapes are further ones.
+    """
+    verdict = ClusterVerdict(problems=list(problems), unfinished=list(unfinished))
+    short = verdict.unfinished if unfinished else verdict.problems
+    if unfinished:
+        verdict.unfinished += [f"{name} has no tape yet" for name in names if not has_tape(data / name)]
+        names = [name for name in names if has_tape(data / name)]
+        if not names:
+            return verdict
     directories = [data / name for name in names]
     logs: dict[str, RecordArray] = {}
     checks = []
@@ -91,11 +107,17 @@ def judge(data: Path, names: Sequence[str], problems: Sequence[str] = ()) -> Clu
             if difference.how:
                 verdict.problems.append(f"{pair} differ from slot {difference.slot} on: {difference.how}")
             elif difference.remark:
-                verdict.problems.append(f"{pair} have different lengths: {difference.remark}")
+                short.append(f"{pair} have different lengths: {difference.remark}")
     except TapeError as error:
         verdict.problems.append(str(error))
     verdict.spread_ns = three_quantiles(spreads_ns(common_slots(list(logs.values()))))
     return verdict
+
+
+def has_tape(directory: Path) -> bool:
+    """Return whether a receiver has begun its tape and its release log."""
+    tape = tape_directory(directory)
+    return tape.is_dir() and bool(segment_files(tape)) and any((directory / "releases").glob("*"))
 
 
 def three_quantiles(values: Nanoseconds) -> tuple[int, int, int]:
@@ -147,6 +169,8 @@ def check_floors(cluster: Cluster, stripe: str, verdict: ClusterVerdict) -> None
     """
     floors = [member for member in cluster.of_role(FLOOR) if member.place.stripe == stripe]
     directory = next(member.place.part for member in cluster.releasing if member.place.stripe == stripe)
+    if verdict.unfinished and not has_tape(cluster.data / directory):
+        return
     try:
         trades = read_trades(cluster.data / directory, "ts_event")
     except TapeError:
@@ -160,7 +184,8 @@ def check_floors(cluster: Cluster, stripe: str, verdict: ClusterVerdict) -> None
         floor = member.place.floor
         assert floor is not None
         numbers = trades.numbers[trades.publishers == floor.publisher]
-        unsafe = member.status.get("packets_unwitnessed", 0) * most
+        published = member.status.get("published", 0)
+        unsafe = published if verdict.unfinished else member.status.get("packets_unwitnessed", 0) * most
         earlier = member.resumed or member.kills > 0
-        if problem := floor_problem(numbers, member.status.get("published", 0), unsafe, restarted=earlier):
+        if problem := floor_problem(numbers, published, unsafe, restarted=earlier):
             verdict.problems.append(f"{floor.name} {problem}")

@@ -23,7 +23,7 @@ from levelcast.cli.demo.screen import line_of, picture, ring_number
 from levelcast.cli.errors import on_interrupt, parse_day
 from levelcast.cli.lake.pipeline import Format, execute, print_rows
 from levelcast.cli.live.up import CONTENTION_EFFECT, DOWN_S, parse_kill, show_ms
-from levelcast.cli.output import print_after, print_json, print_problems, table
+from levelcast.cli.output import print_after, print_json, print_problems, print_unfinished, table
 from levelcast.formats.symbols_of_files import census, first_records
 from levelcast.formats.trade_files import TradeFileError, open_trades
 from levelcast.network import Network, SymbolDirectory, five_cities, parse_network
@@ -294,7 +294,10 @@ def _in_ms(values_ns: tuple[int, int]) -> str:
 
 def _print_verdict(console: Console, outcome: DemoOutcome) -> None:
     if not outcome.identical:
-        print_problems(console, "The tapes", outcome.problems)
+        if outcome.problems:
+            print_problems(console, "The tapes", outcome.problems)
+        if outcome.unfinished:
+            print_unfinished(console, outcome.unfinished, agree=not outcome.problems)
         return
     first = outcome.receivers[0]
     kept = f" but {outcome.kept_back:,} in the floors' journals" if outcome.kept_back else ""
@@ -344,7 +347,7 @@ def as_object(stage: Stage, wishes: DemoOptions, show: Show, outcome: DemoOutcom
         "delay_ns": dict(zip(("p50", "p99", "max"), outcome.delay_ns, strict=True)),
         "late": explain_late(outcome, [kill.name for kill in show.kills]),
         "kept": str(wishes.keep) if wishes.keep is not None else None,
-        "verdict": {"identical": outcome.identical, "problems": outcome.problems},
+        "verdict": {"identical": outcome.identical, "problems": outcome.problems, "unfinished": outcome.unfinished},
     }
 
 

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from levelcast.cli.errors import duration_ns, on_interrupt
 from levelcast.cli.options import NETWORK_FILE, Data, JsonAtEnd, NetworkFile, option
-from levelcast.cli.output import print_json, print_problems, table
+from levelcast.cli.output import print_json, print_problems, print_unfinished, table
 from levelcast.network import load_network
 from levelcast.network.placement import all_places
 from levelcast.network.roles import FLOOR
@@ -53,7 +53,7 @@ def up(
 ) -> None:
     """Run all nodes of a network as processes on this machine over loopback multicast, then compare the tapes.
 
-    Exit code 0: all tapes are identical and complete; 1: they are not.
+    Exit code 0: all tapes are identical and complete; 1: they are not, or the nodes were not ready in time.
 
     Examples:
 
@@ -75,7 +75,7 @@ def up(
     verdicts = {}
     for stripe in stripes:
         parts = [each.place.part for each in cluster.releasing if each.place.stripe == stripe]
-        verdicts[stripe] = judge(data, parts, run.problems)
+        verdicts[stripe] = judge(data, parts, unfinished=run.problems)
         if floors and rate > 0:
             check_floors(cluster, stripe, verdicts[stripe])
     if as_json:
@@ -199,7 +199,10 @@ def _print_verdict(console: Console, cluster: Cluster, verdict: ClusterVerdict) 
     ):
         console.print(line, style="dim", soft_wrap=True)
     if not verdict.identical:
-        print_problems(console, "The tapes", verdict.problems)
+        if verdict.problems:
+            print_problems(console, "The tapes", verdict.problems)
+        if verdict.unfinished:
+            print_unfinished(console, verdict.unfinished, agree=not verdict.problems)
         return
     first = verdict.receivers[0]
     what = f"The tapes are identical: {first.records:,} records in {first.frames:,} frames, chain {first.chain}"
@@ -213,6 +216,7 @@ def _as_json(cluster: Cluster, verdicts: dict[str, ClusterVerdict], contention: 
         return {
             "identical": verdict.identical,
             "problems": verdict.problems,
+            "unfinished": verdict.unfinished,
             "spread_ns": verdict.spread_ns,
             "receivers": [asdict(each) for each in verdict.receivers],
         }

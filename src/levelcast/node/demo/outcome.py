@@ -67,6 +67,8 @@ class DemoOutcome:
     kept_back: int = 0
     """Trades in the journals of floors that were stopped early."""
     problems: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
+    """Reasons why the run was stopped before its end (`ClusterVerdict`)."""
     load: float = 0.0
     """Load average of the last minute: processes that needed a core of this machine."""
     cores: int = 1
@@ -77,7 +79,7 @@ class DemoOutcome:
 
     @property
     def identical(self) -> bool:
-        return not self.problems
+        return not self.problems and not self.unfinished
 
     @property
     def published(self) -> int:
@@ -89,10 +91,9 @@ def assess(show: Show, *, replayed: bool = False) -> DemoOutcome:
     cluster = show.cluster
     contention = cluster.cpu_meter.measure()  # before the tapes are read
     names = [member.place.name for member in cluster.of_role(RECEIVER)]
-    verdict = judge(cluster.data, names, show.problems)
-    outcome = DemoOutcome(
-        floors=show.floors(), customers=show.customers.all, problems=verdict.problems, contention=contention
-    )
+    verdict = judge(cluster.data, names, unfinished=show.problems)
+    outcome = DemoOutcome(floors=show.floors(), customers=show.customers.all, contention=contention)
+    outcome.problems, outcome.unfinished = verdict.problems, verdict.unfinished
     outcome.load, outcome.cores, outcome.realtime = os.getloadavg()[0], os.cpu_count() or 1, show.realtime
     if len(verdict.receivers) < len(names):
         return outcome
@@ -187,7 +188,8 @@ def _check_floors(show: Show, trades: TapeTrades, outcome: DemoOutcome) -> None:
         numbers = trades.numbers[trades.publishers == publishers[floor.name]]
         member = show.cluster.members.get(floor.name)
         restarted = member is not None and member.kills > 0
-        problem = floor_problem(numbers, floor.published, floor.unwitnessed * most, restarted=restarted)
+        unsafe = floor.published if outcome.unfinished else floor.unwitnessed * most
+        problem = floor_problem(numbers, floor.published, unsafe, restarted=restarted)
         if problem:
             outcome.problems.append(f"{floor.name} {problem}")
         outcome.kept_back += max(0, floor.published - len(numbers))
@@ -198,9 +200,8 @@ def _check_customers(outcome: DemoOutcome, records: int) -> None:
         if customer.error:
             outcome.problems.append(f"the subscriber in {customer.region} has stopped: {customer.error}")
         elif customer.records != records:
-            outcome.problems.append(
-                f"the subscriber in {customer.region} has {customer.records:,} of {records:,} records"
-            )
+            short = outcome.unfinished if outcome.unfinished and customer.records < records else outcome.problems
+            short.append(f"the subscriber in {customer.region} has {customer.records:,} of {records:,} records")
 
 
 def explain_late(outcome: DemoOutcome, kills: Sequence[str]) -> list[str]:

@@ -26,14 +26,12 @@ import numpy as np
 from levelcast.client.replay import Replay
 from levelcast.network import Network
 from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION
-from levelcast.node.cluster import Cluster, ClusterNode, ClusterRun, Kill
+from levelcast.node.cluster import START_LIMIT_S, Cluster, ClusterNode, ClusterRun, Kill
 from levelcast.node.demo.subscribers import DemoSubscribers
 from levelcast.protocol.events import Event
 from levelcast.records import RecordArray
 from levelcast.storage.release_log import RELEASE, SUFFIX, is_late, only_releases
 
-FORM_LIMIT_S = 60.0
-"""A busy machine needs a long time to start a dozen processes."""
 RECENT_SLOTS = 50
 """Number of recent slots for the release skew shown during the run."""
 RATE_OVER_S = 1.0
@@ -119,12 +117,13 @@ class Show(ClusterRun):
             REFORMATION
         )  # first: a request for a ring that they miss is repeated after `ask`, 1.4 s later
         cluster.start_all(RECEIVER)
-        yield from self._while("starting", lambda: not self._is_formed(), FORM_LIMIT_S)
-        if self.interrupted:
+        ready = yield from self._while("starting", lambda: not self._is_formed(), START_LIMIT_S)
+        if self.interrupted or not ready:
             return
         cluster.start_all(FLOOR)
         self._yield_to_receivers()
-        yield from self._while("starting", lambda: not self._are_open(), FORM_LIMIT_S)
+        if not (yield from self._while("starting", lambda: not self._are_open(), START_LIMIT_S)):
+            return
         if self._trader is not None:
             self._trader.start()
         cluster.reset_clock()
@@ -179,8 +178,7 @@ class Show(ClusterRun):
 
     def _kill_on_time(self) -> None:
         waiting = [kill for kill in self.kills if not kill.back]
-        if self.phase in ("trading", "releasing"):
-            super()._kill_on_time()
+        super()._kill_on_time()
         for kill in waiting:
             if kill.back and kill.name in self.releases.logs:
                 self._back[kill.name] = self.releases.logs[kill.name].count
