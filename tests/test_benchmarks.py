@@ -46,6 +46,7 @@ PLOTS = {
     "filtering": ["filtering.svg"],
     "world": ["world-release.svg", "world-customers.svg", "world-nacks.svg"],
     "plans": [],
+    "snapshot-joins": [],
 }
 
 

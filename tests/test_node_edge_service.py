@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from select import select
 from typing import Any
 
 import numpy as np
@@ -425,7 +426,8 @@ def test_a_customer_that_does_not_read_holds_up_nobody_and_is_dropped(
     with socket.create_connection(receiver.edge.address) as slow:
         for _ in range(2_000):
             receiver.step()
-        assert receiver.edge.wake_ns == clock.now + snapshot_server.CLIENT_POLL_NS
+        assert receiver.edge._snapshots.wake_ns == clock.now + snapshot_server.CHECK_NS
+        assert not select(receiver.edge.filenos, (), (), 0)[0], "it does not wake the loop"
         assert receiver.edge.status()["clients_dropped"] == 0
         clock.now += snapshot_server.CLIENT_SILENCE_NS
         receiver.step()
@@ -434,15 +436,42 @@ def test_a_customer_that_does_not_read_holds_up_nobody_and_is_dropped(
         del slow
 
 
-def test_a_customer_that_goes_away_and_too_many_customers_are_dropped(start: Callable[..., Receiver]) -> None:
+def test_customers_that_go_away_are_dropped(start: Callable[..., Receiver], monkeypatch: pytest.MonkeyPatch) -> None:
     receiver = start("a-1")
-    customers = [socket.create_connection(receiver.edge.address) for _ in range(snapshot_server.MAX_CLIENTS)]
+    monkeypatch.setattr(type(receiver.edge.server.feed), "snapshot", lambda _: bytes(64 << 20))
+    customers = [socket.create_connection(receiver.edge.address) for _ in range(32)]
+    while len(receiver.edge._snapshots._clients) < len(customers):
+        receiver.step()
     for each in customers:
         each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         each.close()
-    for _ in range(5):
+    while receiver.edge._snapshots._clients:
         receiver.step()
-    assert receiver.edge._snapshots._clients == []
+    assert receiver.edge.status()["clients_dropped"] == len(customers)
+
+
+def test_more_customers_than_are_served_at_one_time_join_and_none_is_dropped(start: Callable[..., Receiver]) -> None:
+    receiver = start("a-1")
+    for frame in make_frames(30):
+        receiver.release(frame)
+        receiver.step()
+    customers = [socket.create_connection(receiver.edge.address) for _ in range(snapshot_server.MAX_CLIENTS + 50)]
+    found = dict.fromkeys(customers, b"")
+    most = 0
+    while reading := [each for each in customers if each.fileno() >= 0]:
+        receiver.step()
+        most = max(most, len(receiver.edge._snapshots._clients))
+        for each in select(reading, (), (), 0)[0]:
+            part = each.recv(1 << 20)
+            found[each] += part
+            if not part:
+                each.close()
+    assert most <= snapshot_server.MAX_CLIENTS
+    (content,) = set(found.values())
+    assert decode_snapshot(content).next_global == receiver.tape.tip.next_sequence
+    status = receiver.edge.status()
+    assert (status["snapshots"], status["clients_dropped"]) == (len(customers), 0)
+    assert receiver.edge._snapshots.wake_ns is None
 
 
 # -- starts -----------------------------------------------------------------------------------------------

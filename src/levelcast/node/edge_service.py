@@ -140,7 +140,6 @@ class EdgeService:
         self._udp, tcp = _open_sockets(interface, edge.ttl)
         self._sender = Sender(self._udp, SendCounts(), edge.trains)
         self._snapshots = SnapshotServer(tcp, self.server.snapshot)
-        self.filenos: Sequence[int] = (self._udp.fileno(), tcp.fileno())
         self.address: Address = self._udp.getsockname()
         try:
             self._assign(self._lines.groups(()), must=True)
@@ -149,6 +148,11 @@ class EdgeService:
             raise
 
     # -- as a service of the driver -----------------------------------------------------------------------
+
+    @property
+    def filenos(self) -> Sequence[int]:
+        """Descriptors of requests and of clients that read a snapshot."""
+        return (self._udp.fileno(), *self._snapshots.filenos)
 
     @property
     def wake_ns(self) -> int | None:
@@ -168,11 +172,10 @@ class EdgeService:
         if (members := self._members()) != self._assigned:
             self._assigned = members
             self._assign(self._lines.groups(members))
-        udp, tcp = self.filenos
-        requests = self._requests() if udp in ready else ()
+        requests = self._requests() if self._udp.fileno() in ready else ()
         if effects := self.server.step(requests, self._complete_upto_ns(), now):
             self._perform(effects)
-        self._snapshots.step(now, ready=tcp in ready)
+        self._snapshots.step(ready, self._ring_ns(), now)
         if effects := self.server.work(self._ring_ns(), now):
             self._perform(effects)
 

@@ -68,8 +68,8 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     head = _HEADER.pack(
         MAGIC, VERSION, stripe, size, next_global, complete_ns, timestamp_ns, len(sessions), len(records)
     )
-    body = b"".join((head, *(_POSITION.pack(*each) for each in sessions), records))
-    return body + _CRC.pack(crc32(body))
+    head = b"".join((head, *(_POSITION.pack(*each) for each in sessions)))
+    return b"".join((head, records, _CRC.pack(crc32(records, crc32(head)))))
 
 
 def snapshot_size(head: bytes) -> int:
