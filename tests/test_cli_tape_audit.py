@@ -53,6 +53,22 @@ def test_an_empty_tape_and_none_at_all(tmp_path: Path) -> None:
     assert "directory not found" in refused("order", tmp_path / "nowhere")
 
 
+def test_a_release_log_that_is_damaged_empty_or_missing(tmp_path: Path) -> None:
+    record_all(tmp_path, FRAMES, ("london-1", "tokyo-1"))
+    (log,) = (tmp_path / "tokyo-1" / "releases").iterdir()
+    content = log.read_bytes()
+    change_byte(log, 500)
+    for audit in ("fairness", "all"):
+        assert f"{log}: damaged at byte 480" in refused(audit, tmp_path)
+    log.write_bytes(b"nonsense" * 30)
+    assert f"{log}: damaged at byte 0: not a Levelcast release log" in refused("fairness", tmp_path)
+    log.write_bytes(content[:10])
+    advice = "restore it, or exclude the receiver with --without tokyo-1"
+    assert f"release log of tokyo-1 has no release; {advice}" in refused("fairness", tmp_path)
+    log.unlink()
+    assert f"release log of tokyo-1 not found; {advice}" in refused("fairness", tmp_path)
+
+
 def test_an_unknown_audit(tmp_path: Path) -> None:
     assert 'unknown audit "colour"' in refused("colour", tmp_path)
 

@@ -31,6 +31,7 @@ from levelcast.pipeline.jobs.load import load_pieces
 from levelcast.pipeline.jobs.refresh import derivations, stale_days
 from levelcast.pipeline.lake import check as job
 from levelcast.pipeline.lake.check import check
+from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.duplicates import DuckQueries, QueryEngine, SparkQueries
 from levelcast.pipeline.lake.files import File, write_arrow
 from levelcast.pipeline.lake.lake import Lake
@@ -227,14 +228,48 @@ def test_bad_lakes_are_one_sentence(lake: Lake, tmp_path: Path) -> None:
     log = lake.directory / "tape" / "_delta_log"
     last = sorted(log.glob("*.json"))[-1]
     text = last.read_text()
-    for damage in (text[: len(text) // 2], "{}{", ""):
+    damages = [text[: len(text) // 2], "{}{", "", "[1]", "7", '{"add": "x"}', '{"txn": {"appId": null, "version": 1}}']
+    for kind, name in (("add", "path"), ("add", "size"), ("add", "partitionValues"), ("txn", "version")):
+        actions = [json.loads(line) for line in text.splitlines()]
+        for action in actions:
+            if kind in action:
+                action[kind][name] = None
+        damages.append("\n".join(map(json.dumps, actions)))
+    for damage in damages:
         last.write_text(damage)
-        said = refused("--lake", directory)
-        assert "tape" in said
-        assert "Traceback" not in said
+        assert f"{last}: this file of the table's log is damaged; restore it from a backup" in refused(
+            "--lake", directory
+        )
+    last.write_bytes(b"\xff\xfe" + text.encode())
+    assert f"{last}: this file of the table's log is damaged" in refused("--lake", directory)
     last.write_text(text)
-    sorted(log.glob("*.json"))[1].unlink()
-    assert "tape" in refused("--lake", directory)
+    gone = sorted(log.glob("*.json"))[1]
+    gone.unlink()
+    assert f"{gone}: this file of the table's log is missing; restore it from a backup" in refused("--lake", directory)
+
+
+def test_a_lake_that_another_process_writes_to_during_the_check(lake: Lake) -> None:
+    """A program that does not know the locks of the lake, such as another Delta writer."""
+    row = pa.Table.from_pylist([], schema=TABLES["inputs"].arrow_schema())
+
+    def write(step: str) -> None:
+        if step == "keys of trades":
+            assert Lake(lake.directory).append_arrow("inputs", row) is not None
+
+    with pytest.raises(LakeError, match=r"inputs: another process wrote to this table during the check; stop it, and"):
+        check(lake, DuckQueries(), write)
+    assert check(lake, DuckQueries()).findings == []
+
+
+def test_a_file_that_goes_during_the_check_is_one_sentence(lake: Lake) -> None:
+    file = lake.files("tape")[0]
+
+    def remove(step: str) -> None:
+        if step == "keys of tape":
+            (lake.directory / "tape" / file.path).unlink()
+
+    with pytest.raises(LakeError, match=r"tape: cannot be read \(.*\); restore the file from a backup"):
+        check(lake, DuckQueries(), remove)
 
 
 def test_files_that_the_log_describes_wrongly(lake: Lake) -> None:

@@ -309,13 +309,13 @@ def _remote_session(url: str, name: str, settings: Mapping[str, str]) -> Iterato
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
     except (OSError, ValueError) as error:
         raise SparkMissing(
-            f"Spark Connect does not answer at {url} ({_short(first_line(error))}); check the address of the server"
+            f"Spark Connect does not answer at {url} ({first_line(error)}); check the address of the server"
         ) from None
     builder: Any = SparkSession.builder
     try:
         spark = builder.remote(url).appName(name).config(map=dict(settings)).getOrCreate()
     except (PySparkException, RuntimeError, OSError) as error:
-        raise SparkMissing(f"Spark Connect at {url} does not open a session ({_short(first_line(error))})") from None
+        raise SparkMissing(f"Spark Connect at {url} does not open a session ({first_line(error)})") from None
     try:
         yield spark
     finally:
@@ -355,7 +355,7 @@ def _launch(conf: SparkConf) -> None:
 
 def _why(error: BaseException, where: str) -> str:
     """Return the reason why the session could not be created."""
-    text = java_log.reason() or _short(first_line(error))
+    text = java_log.reason() or first_line(error)
     if "class file version" in text or "JAVA_GATEWAY_EXITED" in str(error):
         return f"Spark does not start ({text}); {_JAVA}"
     if where and not where.startswith("local"):
@@ -380,8 +380,8 @@ def _stop(spark: SparkSession) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, or its class."""
-    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+    """Return the first line of an error's text, shortened, or its class."""
+    return _short(next(iter(str(error).splitlines()), type(error).__name__))
 
 
 def _short(text: str) -> str:

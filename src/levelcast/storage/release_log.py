@@ -230,7 +230,7 @@ def read_entries(path: Path) -> RecordArray:
 def _read_entries(directory: Path | str) -> RecordArray:
     paths = _paths(Path(directory))
     if not paths:
-        raise TapeError(f"{directory}: release log not found")
+        raise TapeError(f"{directory}: release log not found; restore it from a backup")
     return np.concatenate([read_entries(path) for path in paths])
 
 

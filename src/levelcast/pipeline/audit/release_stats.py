@@ -88,7 +88,11 @@ def log_units(tapes: Sequence[Recorded], early_ns: int) -> list[LogUnit]:
         spans = [span for path in paths if (span := span_of(path)) is not None]
         if not spans:
             where = tape.directories[0].parent / "releases"
-            raise TapeError(f"{where}: release log of {tape.receiver} not found; the fairness audit needs it")
+            what = "has no release" if paths else "not found"
+            raise TapeError(
+                f"{where}: release log of {tape.receiver} {what}; restore it, or exclude the receiver with "
+                f"--without {tape.receiver}"
+            )
         entries += sum(span[2] for span in spans)
         low, high = min(low, *(span[0] for span in spans)), max(high, *(span[1] for span in spans))
         logs.append((tape.receiver, tuple(map(str, paths))))

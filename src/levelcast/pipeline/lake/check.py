@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from levelcast.extras import arrow
+from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.duplicates import ORIGIN, Origin, Overlap, QueryEngine, overlaps
 from levelcast.pipeline.lake.files import File
 from levelcast.pipeline.lake.lake import Lake
@@ -79,7 +80,32 @@ class LakeCheck:
 
 
 def check(lake: Lake, engine: QueryEngine, tell: Callable[[str], None] = lambda _: None) -> LakeCheck:
-    """Return the faults of a lake. Raises LakeError if the log of a table cannot be read."""
+    """Return the faults of a lake. Raises LakeError if the log of a table cannot be read, or changes meanwhile."""
+    before = _versions(lake)
+    try:
+        checked = _check(lake, engine, tell)
+    except LakeError:
+        _require_unchanged(lake, before)
+        raise
+    _require_unchanged(lake, before)
+    return checked
+
+
+def _versions(lake: Lake) -> dict[str, int]:
+    return {name: lake.handle(name).version() for name in filter(lake.has, TABLES)}
+
+
+def _require_unchanged(lake: Lake, before: Mapping[str, int]) -> None:
+    """Raise LakeError if a table has another version than `before`: its writer does not use the locks of the lake."""
+    changed = [name for name, version in _versions(lake).items() if before.get(name) != version]
+    if changed:
+        raise LakeError(
+            f"{lake.directory / changed[0]}: another process wrote to this table during the check; stop it, and repeat "
+            "the check"
+        )
+
+
+def _check(lake: Lake, engine: QueryEngine, tell: Callable[[str], None]) -> LakeCheck:
     checked = LakeCheck()
     files = {}
     for name in filter(lake.has, TABLES):

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.files import File
 from levelcast.pipeline.lake.lake import Lake
+from levelcast.pipeline.session import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,9 +102,14 @@ class DuckQueries:
             import duckdb
         except ImportError:
             raise LakeError("duckdb is not installed; run pip install 'levelcast[spark]'") from None
-        with duckdb.connect() as database:
-            database.execute(f"create view {name} as select * from {lake.duckdb_files(name, files)}")
-            found: list[tuple[Any, ...]] = database.execute(sql).fetchall()
+        try:
+            with duckdb.connect() as database:
+                database.execute(f"create view {name} as select * from {lake.duckdb_files(name, files)}")
+                found: list[tuple[Any, ...]] = database.execute(sql).fetchall()
+        except duckdb.Error as error:
+            raise LakeError(
+                f"{lake.directory / name}: cannot be read ({first_line(error)}); restore the file from a backup"
+            ) from None
         return found
 
 

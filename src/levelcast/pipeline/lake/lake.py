@@ -48,6 +48,7 @@ from levelcast.pipeline.lake.log import (
     delta,
     files_of,
     is_taken,
+    require_intact_log,
     rewrite_mark,
 )
 from levelcast.pipeline.lake.tables import LAKE_VERSION, TABLES, Table
@@ -174,7 +175,10 @@ class Lake:
             else:
                 handle.update_incremental()
         except lib.exceptions.DeltaError as error:
-            raise LakeError(f"{self.directory / name}: cannot be read ({first_line(error)})") from None
+            require_intact_log(self.directory / name)
+            raise LakeError(
+                f"{self.directory / name}: cannot be read ({first_line(error)}); restore its log from a backup"
+            ) from None
         if version is None:
             self._own.handles[name] = handle
         told = handle.metadata().configuration.get(PROPERTY, "")

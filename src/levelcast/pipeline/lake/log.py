@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 REWRITE = "rewrite"
+_FIELDS: dict[str, dict[str, type]] = {
+    "commitInfo": {},
+    "add": {"path": str, "size": int, "partitionValues": dict, "modificationTime": int, "dataChange": bool},
+    "remove": {"path": str},
+    "txn": {"appId": str, "version": int},
+}
+"""Required fields of the actions in a log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +102,14 @@ class CommitMarks:
         if self._version < 0 and self._checkpoint() >= 0:
             return
         while True:
+            path = self._log / f"{self._version + 1:020}.json"
             try:
-                text = (self._log / f"{self._version + 1:020}.json").read_text(encoding="utf-8")
+                with _log_file(path):
+                    for line in path.read_text(encoding="utf-8").splitlines():
+                        if line.startswith('{"txn"') and (told := _checked(json.loads(line)).get("txn")):
+                            self._marks[told["appId"]] = told["version"]
             except FileNotFoundError:
                 return
-            with _log_file(self._log / f"{self._version + 1:020}.json"):
-                for line in text.splitlines():
-                    if line.startswith('{"txn"'):
-                        told = json.loads(line)["txn"]
-                        self._marks[told["appId"]] = told["version"]
             self._version += 1
 
     def _checkpoint(self) -> int:
@@ -134,11 +140,39 @@ def log_actions(root: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for path in sorted(log.glob("*.json")):
         if path.stem.isdecimal():
             with _log_file(path):
-                actions = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+                lines = path.read_text(encoding="utf-8").splitlines()
+                actions = [_checked(json.loads(line)) for line in lines if line]
                 if not actions:
                     raise ValueError("a commit has at least one action")
             for action in actions:
                 yield int(path.stem), action
+
+
+def require_intact_log(root: Path) -> None:
+    """Raise LakeError for a file of a table's log that is damaged or missing."""
+    for _ in log_actions(root):
+        pass
+    log = root / "_delta_log"
+    last = max((int(path.name[:20]) for path in log.glob("*.checkpoint*.parquet")), default=-1)
+    commits = sorted(int(path.stem) for path in log.glob("*.json") if path.stem.isdecimal() and int(path.stem) > last)
+    for expected, version in enumerate(commits, last + 1):
+        if version != expected:
+            path = log / f"{expected:020}.json"
+            raise LakeError(f"{path}: this file of the table's log is missing; restore it from a backup")
+
+
+def _checked(action: Any) -> dict[str, Any]:
+    """Return an action with fields of the types that are read here. Raise ValueError for any other value."""
+    if not isinstance(action, dict):
+        raise ValueError("an action is an object")
+    found = {kind: value for kind, value in action.items() if value is not None}
+    for kind, fields in _FIELDS.items():
+        value = found.get(kind, fields)
+        if not isinstance(value, dict):
+            raise ValueError(f"{kind} is an object")
+        if kind in found and any(type(value.get(name)) is not type_ for name, type_ in fields.items()):
+            raise ValueError(f"{kind} has a field of another type")
+    return found
 
 
 @contextmanager
