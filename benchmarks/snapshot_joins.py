@@ -106,18 +106,18 @@ def join_all(address: tuple[str, int], joins: int) -> list[Join]:
             readable.register(client, selectors.EVENT_READ, done[-1])
             opened += 1
         for key, _ in readable.select(0.0005):
-            client, join = key.fileobj, key.data
-            assert isinstance(client, socket.socket)
+            reader, join = key.fileobj, key.data
+            assert isinstance(reader, socket.socket)
             try:
-                count = client.recv_into(buffer)
+                count = reader.recv_into(buffer)
             except OSError:
                 count, join.size = 0, 0
             if count:
                 join.add(buffer[:count])
             else:
                 join.took_s = time.monotonic() - join.began_s if join.intact else None
-                readable.unregister(client)
-                client.close()
+                readable.unregister(reader)
+                reader.close()
     return done
 
 
