@@ -43,7 +43,7 @@ def test_trades_of_a_file_are_replayed_and_told_as_json(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     report = json.loads(done.stdout)
-    assert report["verdict"] == {"identical": True, "problems": []}
+    assert report["verdict"] == {"identical": True, "problems": [], "unfinished": []}
     assert report["trades"] == 800
     assert {floor["name"]: floor["published"] for floor in report["floors"]} == {"XNAS": 400, "ARCX": 400}
     assert [receiver["name"] for receiver in report["receivers"]] == RECEIVERS

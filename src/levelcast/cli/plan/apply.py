@@ -13,11 +13,14 @@ from levelcast.cli.options import NETWORK_FILE, AsJson, Interface, NetworkFile, 
 from levelcast.cli.output import print_json, table
 from levelcast.errors import NetError
 from levelcast.network import load_network
-from levelcast.node.operate.channel_plans import PlanRefused, apply_plan, running_plans, some_names
+from levelcast.node.operate.channel_plans import PlanRefused, apply_plan, running_plans
 from levelcast.node.status_client import ask_all
 from levelcast.planner.files import read_plan, read_rates, require_plan
 from levelcast.planner.model import PlanError
 from levelcast.runtime.sockets import LOOPBACK
+
+_NAMED = 3
+"""Maximum number of symbols listed in a message."""
 
 
 def apply(
@@ -63,9 +66,8 @@ def apply(
         f"active {done.swap_s:.2f} s later."
     )
     if done.added:
-        typer.echo(
-            f"The plan leaves out {len(done.added):,} symbols, now in one more session: {some_names(done.added)}."
-        )
+        named = ", ".join(done.added[:_NAMED]) + (", …" if len(done.added) > _NAMED else "")
+        typer.echo(f"The plan leaves out {len(done.added):,} symbols, now in one more session: {named}.")
 
 
 def current(

@@ -34,15 +34,7 @@ from levelcast.runtime.sockets import LOOPBACK
 from levelcast.wire.channel_plan import ChannelPlan, build_channel_plan, part_records, swap_record, symbols_crc
 from levelcast.wire.mold import LENGTH_SIZE
 
-__all__ = [
-    "Applied",
-    "PlanRefused",
-    "apply_plan",
-    "make_channel_plan",
-    "plan_in_force",
-    "running_plans",
-    "symbols_left_out",
-]
+__all__ = ["Applied", "PlanRefused", "apply_plan", "make_channel_plan", "plan_in_force", "running_plans"]
 
 POLL_S = 0.1
 _ASK_S = 1.0
@@ -83,8 +75,7 @@ def make_channel_plan(
     flows = [str(each) for each in stored.flows.to_pylist()]
     unknown = [flow for flow in flows if flow not in by_name]
     if unknown:
-        named = some_names(unknown)
-        raise PlanRefused(f"the plan is for another symbol directory; no floor of the network trades {named}")
+        raise PlanRefused(f"the plan is for another symbol directory; no floor of the network trades {_some(unknown)}")
     traded = {
         number for floor in network.floors if floor.stripe == stripe.name for number in directory.ids_of(floor).values()
     }
@@ -151,8 +142,7 @@ def _session_rates(
     ]
 
 
-def some_names(names: Sequence[str]) -> str:
-    """Return the first names of a list, for a message."""
+def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
 
 
