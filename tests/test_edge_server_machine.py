@@ -52,7 +52,7 @@ class Edge:
         self.server = EdgeServer(archive, self.now, config)
         self.complete_ns = 0
         self.ring_ns: int | None = None
-        self.announced = self.server.assign(groups or [WEST])
+        self.announced = self.server.assign(groups or [WEST], self.now)
 
     def release(self, frame: Frame, *, late: bool = False, delayed: bool = False) -> list[EdgeEffect]:
         release = Release(frame, frame.timestamp_ns, late, delayed=delayed)
@@ -80,10 +80,10 @@ def numbered(effects: Iterable[EdgeEffect]) -> dict[int, bytes]:
 def test_a_group_that_is_added_gets_a_heartbeat_and_one_that_is_kept_does_not() -> None:
     edge = Edge()
     assert packets(edge.announced) == [Heartbeat(ALPHA, 1)]
-    (effect,) = edge.server.assign([WEST, SLOW])
+    (effect,) = edge.server.assign([WEST, SLOW], edge.now)
     assert isinstance(effect, Multicast)
     assert effect.group is SLOW
-    assert edge.server.assign([WEST]) == []
+    assert edge.server.assign([WEST], edge.now) == []
 
 
 def test_what_a_slot_releases_is_one_effect_for_each_group() -> None:
@@ -132,6 +132,28 @@ def test_a_line_with_a_rate_is_woken_for_and_never_gets_more() -> None:
         size += sum(len(effect.buffer) for effect in effects if isinstance(effect, Multicast))
         assert size <= 1_500 + 1_400 + 20_000 * (edge.now - began) / 1e9
     assert line.behind_ns == 0
+
+
+def test_answers_share_the_rate_of_the_line_after_releases_and_are_not_queued_twice() -> None:
+    edge = Edge(None, SLOW)
+    frames = make_frames(30)
+    for frame in frames[:20]:
+        edge.release(frame)
+    while edge.step(20 * MS) or edge.server.lines[SLOW, 0].behind_ns:
+        pass
+    began, size = edge.now, 0
+    for frame in frames[20:]:
+        edge.release(frame)
+    wanted = RetransmitRequest(ALPHA, 1, 60)
+    kinds: list[type[EdgeEffect]] = []
+    for turn in range(2_000):
+        effects = edge.step(1 * MS, *([("subscriber", wanted)] if turn < 50 else []))
+        size += sum(len(each.buffer) + 28 * len(each.ends) // 4 for each in effects if not isinstance(each, SaveState))
+        assert size <= 1_500 + 1_500 + 20_000 * (edge.now - began) / 1e9, "answers count"
+        kinds += [type(each) for each in effects if numbered([each])]
+    assert Reply in kinds
+    assert Multicast not in kinds[kinds.index(Reply) :][:-20], "releases first"
+    assert edge.server.lines[SLOW, 0].behind_ns == 0
 
 
 def test_heartbeats_when_nothing_is_released_and_ends_when_told() -> None:

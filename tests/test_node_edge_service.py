@@ -644,7 +644,7 @@ def test_late_frames_are_paced_and_one_on_time_does_not_wait(
         receiver.release(frame, late=True)
     behind = len(receiver.edge.server._backlog)
     assert behind > 20
-    largest = max(len(out.buffer) for out in receiver.edge.server._backlog)
+    largest = max(len(out.buffer) for out, _ in receiver.edge.server._backlog)
     received = numbered(west.all())
     assert sum(map(len, received.values())) < 3_000 + largest
     receiver.release(frames[-1])

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from levelcast.network.model import MulticastGroup, Network, ReceiverNode, SecondaryNode
 
-__all__ = ["LineAssignment", "holders", "preference", "warnings"]
+__all__ = ["LineAssignment", "holders", "preference", "share_of_line", "warnings"]
 
 
 def preference(network: Network, region: str | None) -> list[str]:
@@ -62,6 +62,18 @@ def holders(network: Network, operable: Collection[str]) -> dict[str, str]:
                 found[name] = spare.pop(0) if spare else min(able, key=used.count)
                 used.append(found[name])
     return found
+
+
+def share_of_line(network: Network, group: MulticastGroup) -> int:
+    """Return the bytes/s that one receiver may send to a group with a rate.
+
+    A group with `line` has one sender. Every receiver of the region sends to a group without: each has an equal share.
+    """
+    assert group.rate_bytes is not None
+    if group.line is not None:
+        return group.rate_bytes
+    senders = sum(group in network.edge_groups_of(each.name) for each in network.releasing)
+    return max(1, group.rate_bytes // max(1, senders))
 
 
 def _is_line_of(group: MulticastGroup, region: str | None) -> bool:

@@ -34,8 +34,10 @@ from levelcast.edge.server.retransmit_store import RetransmitConfig
 from levelcast.errors import NetError
 from levelcast.network import MulticastGroup, Network, Stripe
 from levelcast.network.line_assignment import LineAssignment
+from levelcast.network.placement import part_of
 from levelcast.network.sessions import stripe_session
 from levelcast.node.edge_state_files import EdgeFiles
+from levelcast.node.line_budget_file import line_budgets
 from levelcast.node.snapshot_server import SnapshotServer
 from levelcast.protocol.effects import Release
 from levelcast.runtime.sockets import Address, SendCounts, Sender, why_not_bound
@@ -135,7 +137,9 @@ class EdgeService:
             RetransmitConfig(edge.store_bytes, edge.packet_bytes),
             limits=PlanLimits.of_network(network),
         )
-        self.server = EdgeServer(self._files.restore(first, network.tape.segment_records), now, config)
+        data = directory.parents[part_of(network, receiver, stripe).count("/")]
+        budgets = line_budgets(network, receiver, stripe, data)
+        self.server = EdgeServer(self._files.restore(first, network.tape.segment_records), now, config, budgets)
         self._ttl = self._socket_ttl = edge.ttl
         self._udp, tcp = _open_sockets(interface, edge.ttl)
         self._sender = Sender(self._udp, SendCounts(), edge.trains)
@@ -203,6 +207,8 @@ class EdgeService:
             "states_unsaved": counts.states_unsaved,
             "narrow": {
                 _address(group.address, group.port, number)[0]: {
+                    "line": group.name,
+                    "rate": line.rate,
                     "behind_s": line.behind_ns / 1e9,
                     "dropped": line.dropped,
                 }
@@ -242,7 +248,7 @@ class EdgeService:
 
     def _assign(self, groups: Sequence[MulticastGroup], *, must: bool = False) -> None:
         """Send to these groups from now on; if they `must` be reachable, raise an error for one that is not."""
-        for effect in self.server.assign(groups):
+        for effect in self.server.assign(groups, self._now):
             assert isinstance(effect, Multicast)
             if self._multicast(effect) and must:
                 address, port = effect.group.at(effect.number).address, effect.group.port

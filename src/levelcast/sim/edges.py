@@ -170,7 +170,7 @@ class SimEdge:
         replay(feed, ((frame, stamped_content(frame)) for frame in frames if frame.slot > feed.slot), checkpoints)
         self.server = EdgeServer(Archive(feed, checkpoints), self.node.local_ns, EDGE)
         self._machine = machine
-        self._perform(self.server.assign([self._group]))
+        self._perform(self.server.assign([self._group], self.node.local_ns))
 
     def release(self, release: Release) -> None:
         """Send a frame that the receiver has put on its tape."""

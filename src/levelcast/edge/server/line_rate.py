@@ -1,59 +1,135 @@
 """Limit the rate of sends to a line: queue packets in order, and report the delay of the queue.
 
-A group of the network file may have a line rate (MS §4.4: a stripe of 56 kbit/s). All packets sent to the group count,
-including watermarks and heartbeats, with UDP and IP headers. A short burst is sent immediately, the rest is queued. If
-the queue exceeds `MOST_BEHIND_S`, the oldest packets are dropped: by then a subscriber has requested them.
+A group of the network file may have a line rate (MS §4.4: a stripe of 56 kbit/s). All packets sent over the line count,
+including watermarks, heartbeats and retransmissions, with UDP and IP headers. The line's budget, which all stripes
+share, has a start time for each packet (`levelcast.edge.server.line_budget`).
+
+- Releases are sent in order, before retransmissions. If the releases of all stripes need more than `MOST_BEHIND_S`, the
+  oldest are dropped: by then a subscriber has requested them.
+- A retransmission waits while another stripe has releases. One that already waits for the same destination is not
+  queued again, since subscribers repeat requests. Beyond `MOST_RESENT_S` they are dropped, and requested again.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
 
-from levelcast.protocol.rate import RateLimit
+from levelcast.edge.server.line_budget import LineBudget
+from levelcast.wire import mold
 
 HEADERS = 28
 """Bytes of UDP and IPv4 headers per packet."""
-BURSTS_A_SECOND = 20
-LEAST_BURST = 1_500
 MOST_BEHIND_S = 30
+MOST_RESENT_S = 2
+LEAST_RESENT = 16_384
+"""Minimum size of the queue of retransmissions, in bytes."""
+LATE_NS = 30_000_000
+"""A start time that is missed by more is not used, so that packets do not follow each other too closely."""
+AGAIN_NS = 1_000_000
+"""Time after which a budget in use is tried again; for other stripes' releases, `WAIT_NS`."""
+WAIT_NS = 10_000_000
+
+
+class LinePacket(NamedTuple):
+    """A packet for the group, or for one subscriber."""
+
+    datagram: bytes
+    to: Hashable | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes on the line."""
+        return len(self.datagram) + HEADERS
 
 
 class LineRate:
-    """One group's line of `rate` bytes/s."""
+    """One line, as one process sends over it."""
 
-    def __init__(self, rate: int, now: int) -> None:
-        self.rate = rate
+    def __init__(self, budget: LineBudget) -> None:
+        self.rate = budget.rate
         self.dropped = 0
-        self._limit = RateLimit(rate, max(LEAST_BURST, rate // BURSTS_A_SECOND), now)
-        self._waiting: deque[bytes] = deque()
-        self._bytes = 0
+        self.next_ns: int | None = None
+        """Time at which the next packet may be sent."""
+        self._budget = budget
+        self._reserved: tuple[int, int] | None = None
+        """Start time and size of the next packet."""
+        self._released: deque[LinePacket] = deque()
+        self._resent: deque[LinePacket] = deque()
+        self._queued: set[tuple[Hashable | None, bytes]] = set()
+        """Destinations and headers of the retransmissions that wait."""
+        self._released_bytes = self._resent_bytes = self._elsewhere = 0
 
     @property
     def behind_ns(self) -> int:
-        """Time needed to send the queue."""
-        return round(self._bytes * 1e9 / self.rate)
+        """Time needed to send the queues of all stripes."""
+        return round((self._released_bytes + self._resent_bytes + self._elsewhere) * 1e9 / self.rate)
 
-    @property
-    def next_ns(self) -> int | None:
-        """Time at which the next packet may be sent."""
-        return self._limit.open_ns if self._waiting else None
-
-    def push(self, datagrams: Iterable[bytes]) -> None:
-        """Append packets to the queue."""
+    def push(self, datagrams: Iterable[bytes], now: int) -> None:
+        """Append released packets to the queue."""
         for datagram in datagrams:
-            self._waiting.append(datagram)
-            self._bytes += len(datagram) + HEADERS
-        while self._bytes > self.rate * MOST_BEHIND_S and len(self._waiting) > 1:
-            self._bytes -= len(self._waiting.popleft()) + HEADERS
-            self.dropped += 1
+            self._released.append(packet := LinePacket(datagram))
+            self._released_bytes += packet.size
+        most, budget = self.rate * MOST_BEHIND_S, self._budget
+        if self._released_bytes > most // budget.senders:
+            most = max(most - budget.waiting_elsewhere(now), most // budget.senders)
+            while self._released_bytes > most and len(self._released) > 1:
+                self._released_bytes -= self._released.popleft().size
+                self.dropped += 1
+        self.next_ns = now
 
-    def due(self, now: int) -> list[bytes]:
+    def push_again(self, datagrams: Iterable[bytes], to: Hashable | None, now: int) -> None:
+        """Append retransmitted packets for a subscriber, or for the group."""
+        most = max(LEAST_RESENT, self.rate * MOST_RESENT_S)
+        for datagram in datagrams:
+            packet, key = LinePacket(datagram, to), (to, datagram[: mold.HEADER_SIZE])
+            if key in self._queued:
+                continue
+            if self._resent_bytes + packet.size > most:
+                self.dropped += 1
+                continue
+            self._queued.add(key)
+            self._resent.append(packet)
+            self._resent_bytes += packet.size
+        self.next_ns = now
+
+    def due(self, now: int) -> list[LinePacket]:
         """Remove and return the packets that may be sent now."""
-        out = []
-        while self._waiting and self._limit.is_open(now):
-            out.append(self._waiting.popleft())
-            size = len(out[-1]) + HEADERS
-            self._limit.spend(size)
-            self._bytes -= size
+        out: list[LinePacket] = []
+        self._elsewhere = self._budget.waiting_elsewhere(now)
+        while (queue := self._queue()) is not None:
+            size = queue[0].size
+            if self._reserved is None or self._reserved[0] + LATE_NS < now or self._reserved[1] < size:
+                start = self._budget.reserve(size, now)
+                if start is None:
+                    self.next_ns = now + AGAIN_NS
+                    break
+                self._reserved = (start, size)
+            if self._reserved[0] > now:
+                self.next_ns = self._reserved[0]
+                break
+            self._reserved = None
+            out.append(self._take(queue))
+        else:
+            self.next_ns = now + WAIT_NS if self._resent else None
+        self._budget.report(self._released_bytes, now)
         return out
+
+    def close(self) -> None:
+        self._budget.close()
+
+    def _queue(self) -> deque[LinePacket] | None:
+        """Return the queue to send from: releases of any stripe precede retransmissions."""
+        if self._released:
+            return self._released
+        return self._resent if self._resent and not self._elsewhere else None
+
+    def _take(self, queue: deque[LinePacket]) -> LinePacket:
+        packet = queue.popleft()
+        if queue is self._released:
+            self._released_bytes -= packet.size
+        else:
+            self._resent_bytes -= packet.size
+            self._queued.discard((packet.to, packet.datagram[: mold.HEADER_SIZE]))
+        return packet

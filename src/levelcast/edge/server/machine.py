@@ -7,7 +7,8 @@ A node drives it over sockets (`levelcast.node.edge_service`), the simulator ove
   `Multicast` per group. No code here runs per packet, except on a line with a rate.
 - A receiver that catches up has many late frames in one batch, more than a subscriber's socket holds. Bytes beyond
   `pace_burst` are paced at `pace_rate`; a frame that is on time never waits for them.
-- The packets to a group with a line rate are sent at most at that rate (`levelcast.edge.server.line_rate`).
+- The packets over a line with a rate, retransmissions included, are sent at most at that rate, which all stripes share
+  (`levelcast.edge.server.line_rate`).
 - Requests are answered individually, or once to the groups if several subscribers request the same messages
   (`levelcast.edge.server.request_policy`); such an answer is paced like a late frame. A subscriber that sends requests
   too fast is refused.
@@ -20,15 +21,16 @@ A node drives it over sockets (`levelcast.node.edge_service`), the simulator ove
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from levelcast.edge.server.archive import Archive
 from levelcast.edge.server.feed import END_EVERY_NS, END_TIMES
+from levelcast.edge.server.line_budget import LineBudget
 from levelcast.edge.server.line_rate import LineRate
 from levelcast.edge.server.packetizer import Outgoing
 from levelcast.edge.server.request_policy import RequestPolicy, RequestPolicyConfig, Route
@@ -96,6 +98,12 @@ class SaveState(NamedTuple):
 EdgeEffect = Multicast | Reply | SaveState
 
 
+def own_budget(group: MulticastGroup, number: int) -> LineBudget:
+    """Return the budget of a line that only this edge uses."""
+    assert group.rate_bytes is not None
+    return LineBudget(group.rate_bytes)
+
+
 def _join(sent: Sequence[Outgoing]) -> tuple[bytes, bytes]:
     """Join the packets of several sessions or steps."""
     if len(sent) == 1:
@@ -108,7 +116,14 @@ def _join(sent: Sequence[Outgoing]) -> tuple[bytes, bytes]:
 class EdgeServer:
     """The edge of one stripe at one receiver. Its archive has the feed at the end of the tape."""
 
-    def __init__(self, archive: Archive, now: int, config: EdgeConfig | None = None) -> None:
+    def __init__(
+        self,
+        archive: Archive,
+        now: int,
+        config: EdgeConfig | None = None,
+        budget: Callable[[MulticastGroup, int], LineBudget] = own_budget,
+    ) -> None:
+        """Begin without groups. `budget` returns the budget of a group with a rate."""
         self.archive = archive
         self.feed = archive.live
         self.config = config or EdgeConfig()
@@ -116,11 +131,12 @@ class EdgeServer:
         """The ranges of groups to which the edge sends."""
         self.lines: dict[tuple[MulticastGroup, int], LineRate] = {}
         """Groups with a rate, by range and number."""
+        self._budget = budget
         self._effects: list[EdgeEffect] = []
         self._unbooked: list[tuple[list[Outgoing], mold.Buffer]] = []
         self._saved_at = (0, 0)
-        self._backlog: deque[Outgoing] = deque()
-        """Late packets that wait to be sent."""
+        self._backlog: deque[tuple[Outgoing, bool]] = deque()
+        """Late packets that wait to be sent, and whether they are retransmissions."""
         self._backlog_bytes = 0
         self._pace = RateLimit(self.config.pace_rate, self.config.pace_burst, now)
         self._paced_ns = now
@@ -145,14 +161,16 @@ class EdgeServer:
 
     # -- interface for the driver -------------------------------------------------------------------------
 
-    def assign(self, groups: Sequence[MulticastGroup]) -> list[EdgeEffect]:
+    def assign(self, groups: Sequence[MulticastGroup], now: int) -> list[EdgeEffect]:
         """Send to these ranges of groups from now on. New ranges get a heartbeat of every session immediately."""
         added = [group for group in groups if group not in self.groups]
         self.groups = tuple(groups)
-        self.lines = {where: line for where, line in self.lines.items() if where[0] in self.groups}
+        for where in [where for where in self.lines if where[0] not in self.groups]:
+            self.lines.pop(where).close()
         for out in self.feed.announce() if added else ():
-            numbers = self.feed.groups_of(out.session)
-            self._effects += [Multicast(group, number, out.buffer, out.ends) for group in added for number in numbers]
+            for group in added:
+                for number in self.feed.groups_of(out.session):
+                    self._send_to(group, number, out.buffer, out.ends, now)
         return self._take_effects()
 
     def released(self, release: Release, content: bytes | bytearray, now: int) -> list[EdgeEffect]:
@@ -219,8 +237,11 @@ class EdgeServer:
     def close(self, now: int) -> list[EdgeEffect]:
         """Send queued packets and save the state. The next start needs only this state and the tape."""
         self._book()
-        self._send(list(self._backlog), now)
+        self._send([out for out, _ in self._backlog], now)
         self._backlog.clear()
+        for line in self.lines.values():
+            line.close()
+        self.lines.clear()
         if self.feed.frames > self._saved_at[0]:
             self._save(keep_previous=False)
         self.archive.close()
@@ -270,8 +291,8 @@ class EdgeServer:
             self.feed.book(sent, content)
         self._unbooked.clear()
 
-    def _send(self, sent: Sequence[Outgoing], now: int) -> None:
-        """Send each session to its groups."""
+    def _send(self, sent: Sequence[Outgoing], now: int, *, again: bool = False) -> None:
+        """Send each session to its groups; `again`: as retransmissions."""
         by_number: dict[int, list[Outgoing]] = {}
         for out in sent:
             for number in self.feed.groups_of(out.session):
@@ -279,33 +300,69 @@ class EdgeServer:
         for number, some in by_number.items():
             buffer, ends = _join(some)
             for group in self.groups:
-                if group.rate_bytes is None:
-                    self._effects.append(Multicast(group, number, buffer, ends))
-                    continue
-                line = self.lines.setdefault((group, number), LineRate(group.rate_bytes, now))
-                line.push(mold.split_train(buffer, ends))
-                self._drain(group, number, line, now)
+                self._send_to(group, number, buffer, ends, now, again=again)
+
+    def _send_to(
+        self, group: MulticastGroup, number: int, buffer: bytes, ends: bytes, now: int, *, again: bool = False
+    ) -> None:
+        """Send packets to one group, or queue them for its line."""
+        if group.rate_bytes is None:
+            self._effects.append(Multicast(group, number, buffer, ends))
+            return
+        line = self._line(group, number)
+        if again:
+            line.push_again(mold.split_train(buffer, ends), None, now)
+        else:
+            line.push(mold.split_train(buffer, ends), now)
+        self._drain(group, number, line, now)
+
+    def _reply(self, subscriber: Hashable, found: Outgoing, now: int) -> None:
+        """Send packets to one subscriber: over the slowest line that carries their session, if one has a rate."""
+        rated = [
+            (group.rate_bytes, group, number)
+            for group in self.groups
+            if group.rate_bytes is not None
+            for number in self.feed.groups_of(found.session)
+        ]
+        if not rated:
+            self._effects.append(Reply(subscriber, found.buffer, found.ends))
+            return
+        _, group, number = min(rated, key=lambda each: each[0])
+        line = self._line(group, number)
+        line.push_again(found.datagrams, subscriber, now)
+        self._drain(group, number, line, now)
+
+    def _line(self, group: MulticastGroup, number: int) -> LineRate:
+        line = self.lines.get((group, number))
+        if line is None:
+            line = self.lines[group, number] = LineRate(self._budget(group, number))
+        return line
 
     def _drain(self, group: MulticastGroup, number: int, line: LineRate, now: int) -> None:
         """Send the packets that a line with a rate accepts now."""
-        if due := line.due(now):
+        for to, some in groupby(line.due(now), key=lambda packet: packet.to):
+            due = [packet.datagram for packet in some]
             ends = b"".join(size.to_bytes(4, "little") for size in accumulate(map(len, due)))
-            self._effects.append(Multicast(group, number, b"".join(due), ends))
+            if to is None:
+                self._effects.append(Multicast(group, number, b"".join(due), ends))
+            else:
+                self._effects.append(Reply(to, b"".join(due), ends))
 
-    def _send_paced(self, sent: Sequence[Outgoing], now: int) -> None:
+    def _send_paced(self, sent: Sequence[Outgoing], now: int, *, again: bool = False) -> None:
         """Queue packets that are not on time, and send from the queue, in order, as much as the pace allows."""
         backlog = self._backlog
-        backlog.extend(sent)
+        backlog.extend((out, again) for out in sent)
         self._backlog_bytes += sum(len(out.buffer) for out in sent)
         some = []
         while backlog and (self._pace.is_open(now) or self._backlog_bytes > self.config.max_backlog):
-            out = backlog.popleft()
+            out, is_again = backlog.popleft()
             if self._pace.is_open(now):
                 self._pace.spend(len(out.buffer))
             self._backlog_bytes -= len(out.buffer)
-            some.append(out)
+            some.append((out, is_again))
         self._paced_ns = now
-        self._send(some, now)
+        for is_again, part in groupby(some, key=lambda each: each[1]):
+            self._send([out for out, _ in part], now, again=is_again)
 
     # -- requests -----------------------------------------------------------------------------------------
 
@@ -333,9 +390,9 @@ class EdgeServer:
             self._unanswered += 1
         elif (found := server.give(wanted)) is not None:
             if policy.answered(subscriber, found, route, now) is Route.GROUP:
-                self._send_paced((found,), now)
+                self._send_paced((found,), now, again=True)
             else:
-                self._effects.append(Reply(subscriber, found.buffer, found.ends))
+                self._reply(subscriber, found, now)
 
     def _dig(self, ring_ns: int | None, now: int) -> None:
         """Read a slice of the tape, unless the ring is due soon."""
@@ -348,7 +405,8 @@ class EdgeServer:
         if ring_ns is not None and ring_ns - now < DIG_GAP_NS and abs(now - self._dug_ns) < DIG_PATIENCE_NS:
             self._dig_ns = max(now, ring_ns) + DIG_GAP_NS // 10
             return
-        self._effects += [Reply(subscriber, found.buffer, found.ends) for subscriber, found in archive.work(now)]
+        for subscriber, found in archive.work(now):
+            self._reply(subscriber, found, now)
         self._dug_ns = self._dig_ns = now
 
     def _save(self, *, keep_previous: bool) -> None:
