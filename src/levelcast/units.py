@@ -28,6 +28,8 @@ BYTES_PER_UNIT = {
     **{"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40},
 }
 RATE_PER_UNIT = {"kbit": 125, "Mbit": 125_000, "Gbit": 125_000_000}
+PACKET_HEADERS = 28
+"""Bytes of UDP and IPv4 headers per packet, which count for the rate of a line."""
 
 _AMOUNT = re.compile(r"(-?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(\S+)", re.ASCII)
 
@@ -48,6 +50,28 @@ def show_ns(ns: float) -> str:
         if abs(ns) >= size:
             return f"{ns / size:.3f}".rstrip("0").rstrip(".") + f" {unit}"
     return f"{ns:.0f} ns"
+
+
+def show_rate(rate: float) -> str:
+    """Return a human-readable bit rate of bytes/s: '56 kbit/s', '1.5 Mbit/s'."""
+    for size, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s")):
+        if rate * 8 >= size:
+            return f"{rate * 8 / size:.4g} {unit}"
+    return f"{rate * 8 / 1e3:.4g} kbit/s"
+
+
+def parse_rate(text: str, packet_bytes: int) -> int:
+    """Return the bytes/s of a line from a bit rate such as "56kbit".
+
+    Raise ValueError, with a clause about the text, if it is none, or if the line carries less than one packet/s.
+    """
+    amount = parse_amount(text, RATE_PER_UNIT)
+    if amount is None or amount <= 0:
+        raise ValueError('is not a rate in bit/s with a unit (kbit, Mbit, Gbit), such as "56kbit"')
+    if amount < packet_bytes + PACKET_HEADERS:
+        least = show_rate(packet_bytes + PACKET_HEADERS)
+        raise ValueError(f"is below one packet of {packet_bytes:,} bytes per second, {least}")
+    return int(amount)
 
 
 def quantiles(values: Sequence[float] | npt.NDArray[Any], shares: Iterable[float]) -> list[Any]:

@@ -22,10 +22,13 @@ from levelcast.cli.output import cell, print_json, table
 from levelcast.network import Network, load_network
 from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION, SECONDARY, RoleKind
 from levelcast.node.status_client import Answer, ask_all, in_one_ring, not_served
+from levelcast.units import show_rate
 from levelcast.wire.header import Reason
 
 REFORMATIONS_SHOWN = 8
 _EVERY_S = 1.0
+_BEHIND_S = 0.1
+"""A line that is further behind is shown."""
 _WIDE = 150
 """Width that the table needs; used where the output is not a terminal."""
 _COLUMNS = ("state", ">ring", ">slot", ">have", ">gaps", ">requests", ">late", ">delay", "clock", ">rings")
@@ -247,6 +250,23 @@ def _remarks(answers: Sequence[Answer]) -> list[Text]:
         if malformed:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(malformed.items()))
             remarks.append(Text(f"{answer.name} rejected malformed datagrams: {reasons}.", "yellow"))
+    return remarks + _lines_behind(answers)
+
+
+def _lines_behind(answers: Sequence[Answer]) -> list[Text]:
+    """Return a remark for each line whose queue needs more than `_BEHIND_S`, over all stripes of its receiver."""
+    found: dict[tuple[str, str], tuple[float, int, Json]] = {}
+    for answer in answers:
+        for address, line in answer.status.get("edge", {}).get("narrow", {}).items():
+            where = answer.name.rpartition("/")[2], address
+            behind_s, dropped, _ = found.get(where, (0.0, 0, {}))
+            found[where] = max(behind_s, line["behind_s"]), dropped + line["dropped"], line
+    remarks = []
+    for (name, address), (behind_s, dropped, line) in found.items():
+        if behind_s > _BEHIND_S or dropped:
+            which = f'The line "{line["line"]}" ({address}, {show_rate(line["rate"])}) of {name}'
+            lost = f" and has dropped {dropped:,} packets" if dropped else ""
+            remarks.append(Text(f"{which} is {behind_s:.1f} s behind{lost}.", "bold yellow"))
     return remarks
 
 

@@ -17,10 +17,10 @@ from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 from levelcast.edge.server.line_budget import LineBudget
+from levelcast.units import PACKET_HEADERS
 from levelcast.wire import mold
 
-HEADERS = 28
-"""Bytes of UDP and IPv4 headers per packet."""
+HEADERS = PACKET_HEADERS
 MOST_BEHIND_S = 30
 MOST_RESENT_S = 2
 LEAST_RESENT = 16_384

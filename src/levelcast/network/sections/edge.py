@@ -8,7 +8,7 @@ from levelcast.network.fields import Fields, did_you_mean, known, show
 from levelcast.network.keys import NONE, FileKey, FileTable
 from levelcast.network.model import PORTS_PER_STRIPE, Edge, MulticastGroup
 from levelcast.network.sections.draft import ID_LIMIT, LEAST_PACKET, MOST_PACKET, Draft
-from levelcast.units import show_ns
+from levelcast.units import PACKET_HEADERS, show_ns, show_rate
 
 _MOST_GROUPS = 65_536
 _LAST_GROUP = int(IPv4Address("239.255.255.255"))
@@ -57,8 +57,8 @@ TABLES = (
             ),
             FileKey(
                 "rate",
-                "capacity of the line to each group. Each sending process limits itself to it "
-                "([edge-plans.md](edge-plans.md#line-rates)), and a plan must fit",
+                "capacity of the line to each group, for all stripes and retransmissions "
+                "([edge-plans.md](edge-plans.md#line-rates)); a plan must fit",
                 "unlimited",
             ),
         ),
@@ -69,11 +69,12 @@ TABLES = (
 
 def read(root: Fields, draft: Draft) -> None:
     fields = root.table("edge")
+    packet = fields.whole("packet", LEAST_PACKET, MOST_PACKET)
     values = known(
-        groups=_read_groups(fields, draft),
+        groups=_read_groups(fields, draft, packet or _DEFAULTS.packet_bytes),
         watermark_ns=fields.duration("watermark"),
         ttl=fields.whole("ttl", 1, 255),
-        packet_bytes=fields.whole("packet", LEAST_PACKET, MOST_PACKET),
+        packet_bytes=packet,
         trains=fields.flag("trains"),
         store_bytes=fields.size("store"),
     )
@@ -83,7 +84,7 @@ def read(root: Fields, draft: Draft) -> None:
     draft.add(edge=edge)
 
 
-def _read_groups(edge: Fields, draft: Draft) -> tuple[MulticastGroup, ...]:
+def _read_groups(edge: Fields, draft: Draft, packet: int) -> tuple[MulticastGroup, ...]:
     core, regions = draft.network.core, _receiver_regions(draft)
     taken = {
         (core.address, core.port + index): "the core" for index in range(PORTS_PER_STRIPE * len(draft.network.stripes))
@@ -93,6 +94,13 @@ def _read_groups(edge: Fields, draft: Draft) -> tuple[MulticastGroup, ...]:
     for fields in edge.tables("group"):
         group = _read_group(fields, regions)
         if group is not None:
+            if group.rate_bytes is not None and group.rate_bytes < packet + PACKET_HEADERS:
+                least = show_rate(packet + PACKET_HEADERS)
+                fields.problem(
+                    "rate",
+                    f"has a rate of {show_rate(group.rate_bytes)}, below one packet of {packet:,} bytes per second "
+                    f"({least}); raise it, or lower packet in [edge]",
+                )
             for address in (group.at(place).address for place in range(group.count)):
                 if (address, group.port) in taken:
                     fields.problem("port", f"has the address and port of {taken[address, group.port]}")
