@@ -14,9 +14,18 @@ from functools import partial
 import numpy as np
 
 from levelcast.planner.annealing import Effort, Progress
-from levelcast.planner.costs import Costs, costs, costs_of, members, received_by_user, sizes
+from levelcast.planner.costs import (
+    Costs,
+    costs,
+    costs_of,
+    fault,
+    members,
+    received_by_user,
+    require_legal,
+    sizes,
+)
 from levelcast.planner.make import check_numbers, make_plan
-from levelcast.planner.model import UNSENT, Floats, Instance, Plan, Weights
+from levelcast.planner.model import UNSENT, Floats, Instance, Limits, Plan, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +83,18 @@ def complete_plan(
     weights: Weights = Weights(),  # noqa: B008  (frozen)
     seed: int = 0,
     progress: Progress = lambda *_: None,
+    limits: Limits = Limits(),  # noqa: B008  (frozen)
 ) -> Plan:
     """Return a plan that contains every flow, also without a subscriber, with at most these sessions and groups."""
     check_numbers(sessions, groups)
-    make = partial(make_plan, instance, effort=effort, weights=weights, seed=seed, progress=progress)
+    make = partial(make_plan, instance, effort=effort, weights=weights, seed=seed, progress=progress, limits=limits)
     if instance.wanted.all():
         return make(sessions, groups)
     if sessions == 1 or not instance.wanted.any():
-        return one_for_all(instance)
+        return require_legal(instance, one_for_all(instance), limits)
     tries = [min(groups, sessions - 1)]
     if groups > 1 and float(instance.rates[~instance.wanted].sum()) > 0:
         tries.append(min(groups, sessions) - 1)
     found = [with_rest(instance, make(sessions - 1, number), groups) for number in dict.fromkeys(tries)]
-    return min(found, key=lambda plan: costs(instance, plan, weights).c_w)
+    legal = [plan for plan in found if fault(instance, plan, limits) is None] or found
+    return require_legal(instance, min(legal, key=lambda plan: costs(instance, plan, weights).c_w), limits)

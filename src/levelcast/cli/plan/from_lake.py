@@ -21,12 +21,12 @@ from levelcast.cli.plan.show import bar, tell
 from levelcast.edge.server.plan_switch import PlanLimits
 from levelcast.errors import NetError
 from levelcast.network import Network, SymbolDirectory, load_network
-from levelcast.node.operate.channel_plans import plan_in_force
+from levelcast.node.operate.channel_plans import line_limits, plan_in_force
 from levelcast.pipeline.session import require_spark, spark_session
 from levelcast.planner.annealing import Effort
 from levelcast.planner.files import StoredPlan, read_plan
 from levelcast.planner.make import check_numbers
-from levelcast.planner.model import PlanError
+from levelcast.planner.model import Limits, PlanError
 from levelcast.runtime.sockets import LOOPBACK
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ def from_lake(
     ] = None,
     groups: Annotated[int | None, option("Maximum number of groups.", min=1, unset="the network's, or 50")] = None,
     sessions: Annotated[
-        int | None, option("Maximum number of sessions.", min=1, unset=f"{SESSIONS_A_GROUP} per group")
+        int | None,
+        option("Maximum number of sessions.", min=1, unset=f"{SESSIONS_A_GROUP} per group, 1 with a line rate"),
     ] = None,
     skip_unknown: Annotated[
         bool, option("Skip subscriptions to symbols that the network does not have.", "--skip-unknown")
@@ -129,7 +130,8 @@ def from_lake(
     if made.skipped:
         typer.echo(f"{made.skipped:,} subscriptions were skipped: no floor of {network_file} trades their symbols.")
     if network_file is not None:
-        typer.echo(f"levelcast plan apply --network {network_file} {out}")
+        rates = "" if asked.limits.none else f" --rates {out / 'rates.parquet'}"
+        typer.echo(f"levelcast plan apply --network {network_file}{rates} {out}")
 
 
 def run(
@@ -180,7 +182,8 @@ def _asked(
     wanted = groups or most or 50
     if most is not None and wanted > most:
         raise PlanError(f"{wanted:,} groups exceed the {most:,} of the smallest [[edge.group]] block of {network_file}")
-    allowed = sessions or SESSIONS_A_GROUP * wanted
+    rated = network is not None and any(group.rate_bytes is not None for group in network.edge.groups)
+    allowed = sessions or (1 if rated else SESSIONS_A_GROUP) * wanted
     check_numbers(allowed, wanted)
     asked = PlanRequest(
         days=tuple(days or ()),
@@ -190,6 +193,7 @@ def _asked(
         skip_unknown=skip_unknown,
         sessions=allowed,
         groups=wanted,
+        limits=Limits() if network is None else line_limits(network, allowed, wanted),
         effort=effort,
         seed=seed,
         spark=None if engine is LakeEngine.AUTO else engine is LakeEngine.SPARK,

@@ -16,26 +16,40 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from levelcast.client.subscriber import Subscriber
-from levelcast.edge.server.plan_switch import PACKET_OVERHEAD, PlanLimits, plan_fault
+from levelcast.edge.server.plan_switch import PACKET_OVERHEAD, PlanLimits, plan_fault, standing_rate
 from levelcast.errors import NetError
 from levelcast.extras import arrow
 from levelcast.network import Network, Stripe, SymbolDirectory
+from levelcast.network.line_assignment import share_of_line
 from levelcast.node.operate.control_source import next_incarnation, send_records
 from levelcast.node.status_client import Answer, ask_all
 from levelcast.planner.files import StoredPlan
-from levelcast.planner.model import Plan
+from levelcast.planner.model import Limits, Plan, PlanError
 from levelcast.records import TRADE
 from levelcast.runtime.sockets import LOOPBACK
+from levelcast.units import show_rate
 from levelcast.wire.channel_plan import ChannelPlan, build_channel_plan, part_records, swap_record, symbols_crc
 from levelcast.wire.mold import LENGTH_SIZE
 
-__all__ = ["Applied", "PlanRefused", "apply_plan", "make_channel_plan", "plan_in_force", "running_plans"]
+__all__ = [
+    "Applied",
+    "PlanRefused",
+    "apply_plan",
+    "line_fault",
+    "line_limits",
+    "make_channel_plan",
+    "plan_in_force",
+    "running_plans",
+]
 
+RETRANSMISSIONS = 0.05
+"""Fraction of a line that a plan leaves to retransmissions."""
 POLL_S = 0.1
 _ASK_S = 1.0
 _NAMED = 3
@@ -142,6 +156,47 @@ def _session_rates(
     ]
 
 
+def line_fault(network: Network, plans: Mapping[str, ChannelPlan]) -> str | None:
+    """Return the reason why the plans of all stripes together exceed a line, or None.
+
+    A stripe without a plan has one session in group 0. An edge checks only its own stripe, so this check is here.
+    """
+    rated = [(share_of_line(network, group), group) for group in network.edge.groups if group.rate_bytes is not None]
+    if not rated:
+        return None
+    rate, slowest = min(rated, key=lambda each: each[0])
+    standing = standing_rate(network.edge.watermark_ns)
+    total = np.zeros(max((int(plan.groups.max()) for plan in plans.values()), default=0) + 1)
+    total[0] += standing * (len(network.stripes) - len(plans))
+    for plan in plans.values():
+        np.add.at(total, plan.groups, plan.rates + standing)
+    worst = int(total.argmax())
+    if total[worst] <= rate * (1 - RETRANSMISSIONS):
+        return None
+    return (
+        f"group {worst} is expected to have {show_rate(total[worst])} in {len(network.stripes)} stripes, and the line "
+        f"{slowest.name} carries {show_rate(rate)} per receiver, {RETRANSMISSIONS:.0%} of it for retransmissions"
+    )
+
+
+def line_limits(network: Network, sessions: int, groups: int) -> Limits:
+    """Return the records/s that a plan may put into a group, so that every line carries it.
+
+    Each record counts as one packet, and each session of a group has watermarks in every stripe.
+    """
+    rates = [share_of_line(network, group) for group in network.edge.groups if group.rate_bytes is not None]
+    if not rates:
+        return Limits()
+    standing = standing_rate(network.edge.watermark_ns) * ceil(sessions / groups) * len(network.stripes)
+    left = min(rates) * (1 - RETRANSMISSIONS) - standing
+    if left <= 0:
+        raise PlanError(
+            f"a line of {show_rate(min(rates))} has no room for records: watermarks need {show_rate(standing)}; "
+            "use fewer sessions, or a longer watermark in [edge]"
+        )
+    return Limits(group_rate=left / (TRADE.itemsize + LENGTH_SIZE + PACKET_OVERHEAD))
+
+
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
 
@@ -223,6 +278,9 @@ def apply_plan(
             raise NetError(f"no receiver of stripe {stripe.name} replies, so its plan is unknown; start them first")
         number = max(plan["number"] for plan in running_plans(answers).values()) + 1
         plans[stripe.name] = make_channel_plan(network, stripe, stored, number, rates)
+
+    if fault := line_fault(network, plans):
+        raise PlanRefused(f"the plan is refused: {fault}")
 
     def send(stripe: Stripe, payloads: Sequence[bytes]) -> None:
         incarnation = next_incarnation(_edges(network, stripe), time.time_ns())

@@ -33,7 +33,7 @@ from levelcast.planner.annealing import Effort, Progress
 from levelcast.planner.costs import fault_of_maps
 from levelcast.planner.files import StoredPlan, write_plan, write_table
 from levelcast.planner.make import make_plan
-from levelcast.planner.model import UNSENT, Floats, Plan, PlanError, Weights, from_pairs
+from levelcast.planner.model import UNSENT, Floats, Limits, Plan, PlanError, Weights, from_pairs
 from levelcast.planner.user_load import Reach, complete_plan, one_for_all, reach_of
 
 LOCAL_PAIRS = 5_000_000
@@ -62,6 +62,8 @@ class PlanRequest:
     weights: Weights = Weights()  # noqa: RUF009  (frozen)
     effort: Effort = Effort.FAST
     seed: int = 0
+    limits: Limits = Limits()  # noqa: RUF009  (frozen)
+    """Limits of the network's lines, in records/s; one process plans with them."""
     spark: bool | None = None
     """Run the planner on Spark; none: decide by the number of pairs."""
 
@@ -267,7 +269,7 @@ def _plan_here(
     make = make_plan if asked.symbols is None else complete_plan
     plan = make(
         instance, asked.sessions, asked.groups,
-        effort=asked.effort, weights=asked.weights, seed=asked.seed, progress=progress,
+        effort=asked.effort, weights=asked.weights, seed=asked.seed, progress=progress, limits=asked.limits,
     )  # fmt: skip
     old = one_for_all(instance) if current is None else _of_flows(current, flows)
     facts = {"wanted": int(instance.wanted.sum()), "pairs": len(instance.users)}
@@ -280,6 +282,8 @@ def _plan_on_spark(
     """Plan on Spark, next to the data. Flows without a subscriber get their own group, if there are two."""
     if asked.effort is not Effort.FAST:
         raise PlanError("Spark supports only the effort fast")
+    if not asked.limits.none:
+        raise PlanError("Spark does not plan for line rates; use --engine local")
     columns = spark_plan.count_columns(*spark_plan.gather_columns(pairs, rates, missing=0.0))
     try:
         wanted = columns.rows.select("flow")
