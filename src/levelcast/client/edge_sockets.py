@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 
 from levelcast import records
 from levelcast.client.line_stats import LineStats
+from levelcast.edge.subscriber.line_room import LineRoom
 from levelcast.errors import NetError
 from levelcast.network import MulticastGroup, Network
 from levelcast.runtime.sockets import RECEIVE_BUFFER, Address, listener, takes_trains, why_not_bound
+from levelcast.units import parse_rate, show_rate
 from levelcast.wire.snapshot import HEADER_SIZE, Snapshot, decode_snapshot, snapshot_size
 
-__all__ = ["GroupSockets", "groups_of", "read_snapshot"]
+__all__ = ["GroupSockets", "groups_of", "line_room", "read_snapshot"]
 
 
 def groups_of(network: Network, region: str | None) -> tuple[MulticastGroup, ...]:
@@ -30,6 +32,23 @@ def groups_of(network: Network, region: str | None) -> tuple[MulticastGroup, ...
     if region not in known:
         raise NetError(f'region "{region}" has no edge group in the network file; choose one of {", ".join(known)}')
     return network.groups_of_region(region)
+
+
+def line_room(network: Network, groups: Sequence[MulticastGroup], line: str) -> LineRoom:
+    """Return the groups that a line such as "1.5Mbit" carries; raise NetError if it does not carry one group."""
+    try:
+        rate = parse_rate(line, network.edge.packet_bytes)
+    except ValueError as error:
+        raise NetError(f'line "{line}" {error}') from None
+    needed: dict[str | None, int] = {}
+    for group in groups:
+        if group.rate_bytes is None:
+            raise NetError(f"edge group {group.name} has no rate in the network file; add one to use a line rate")
+        needed[group.line] = needed.get(group.line, 0) + group.rate_bytes
+    most = max(needed.values())
+    if rate < most:
+        raise NetError(f"a line of {show_rate(rate)} does not carry one group of {show_rate(most)}; use a faster line")
+    return LineRoom(rate, most)
 
 
 def line_names(groups: Sequence[MulticastGroup]) -> list[str]:

@@ -32,7 +32,7 @@ from typing import Any, Literal
 
 from levelcast import native, records
 from levelcast.client.batches import Batch, BatchQueue, snapshot_batches
-from levelcast.client.edge_sockets import GroupSockets, groups_of, read_snapshot
+from levelcast.client.edge_sockets import GroupSockets, groups_of, line_room, read_snapshot
 from levelcast.client.line_stats import LineStats
 from levelcast.client.streams import FRESH_NS, Streams
 from levelcast.client.symbol_filter import SymbolFilter
@@ -47,6 +47,7 @@ from levelcast.edge.subscriber.plan_follower import (
     Leave,
     PlanFollower,
     Replaced,
+    Unfit,
 )
 from levelcast.errors import NetError
 from levelcast.network import Network, load_network
@@ -58,10 +59,10 @@ from levelcast.wire.mold import HEADER_SIZE, Block, Heartbeat, decode, session_n
 from levelcast.wire.snapshot import Snapshot
 from levelcast.wire.watermark import Watermark
 
-__all__ = ["Batch", "Grade", "Lost", "Replaced", "Start", "Stuck", "Subscriber"]
+__all__ = ["Batch", "Grade", "Lost", "Replaced", "Start", "Stuck", "Subscriber", "Unfit"]
 
 Start = Literal["now", "snapshot"] | Mapping[str, int]
-Event = Lost | Stuck | Ended | Replaced
+Event = Lost | Stuck | Ended | Replaced | Unfit
 
 MAX_DRAIN = 256
 """Maximum datagrams read from a socket before returning to the event loop."""
@@ -83,10 +84,11 @@ class Subscriber:
     | `grade`     | `Grade.GUARANTEED` (or "guaranteed") requests missing messages; "best effort" skips them; "latest only" never waits, and requests only messages that may have a newest price |
     | `start`     | "now": from the first packet received; "snapshot": after a snapshot, without a gap; or `{session: sequence}`, and other sessions from the first packet received |
     | `symbols`   | symbols or instrument ids to receive, in addition to records of no instrument; default: all. Only sessions and groups that carry them are followed |
+    | `line`      | capacity of each line of the subscriber, such as "1.5Mbit": groups are joined only while their rates fit, and `unfit` has the symbols of the others; default: unlimited |
     | `merged`    | true: deliver the records of all sessions in one order, by time, stripe and position on the tape |
     | `watermarks`| true: deliver a batch without records for each watermark, so that time advances without records |
     | `arrivals`  | true: `lines` record the arrival time of the first byte of each slot, to measure the spread |
-    | `on_event`  | called with `Lost`, `Stuck`, `Ended` and `Replaced` (another plan is active) as they happen |
+    | `on_event`  | called with `Lost`, `Stuck`, `Ended`, `Replaced` (another plan is active) and `Unfit` as they happen |
     | `interface` | address of the interface of the groups; default: loopback |
 
     The iterator stops when every received session has ended.
@@ -101,6 +103,7 @@ class Subscriber:
         start: Start = "now",
         symbols: Iterable[str | int] | None = None,
         *,
+        line: str | None = None,
         merged: bool = False,
         watermarks: bool = False,
         arrivals: bool = False,
@@ -110,6 +113,8 @@ class Subscriber:
     ) -> None:
         self.network = network if isinstance(network, Network) else load_network(network)
         self.groups = groups_of(self.network, region)
+        self._room = None if line is None else line_room(self.network, self.groups, line)
+        self._unfit: dict[int, tuple[int, ...]] = {}
         self.snapshots: list[Snapshot] = []
         """One per stripe, if the caller or the symbols require them."""
         self._config = config or delivery.SubscriberConfig(grade=_checked_grade(grade))
@@ -143,6 +148,11 @@ class Subscriber:
     def symbols(self) -> dict[int, str]:
         """Instrument ids and their symbols, from the network file and from received definitions."""
         return self._wanted.symbols
+
+    @property
+    def unfit(self) -> list[str]:
+        """Requested symbols that are not received, because `line` has no room for their groups."""
+        return sorted({self.symbols.get(each, str(each)) for some in self._unfit.values() for each in some})
 
     @property
     def watermarks(self) -> dict[str, Watermark]:
@@ -258,6 +268,7 @@ class Subscriber:
             start,
             self._config,
             {stripe.index: self._wanted.prices(stripe) for stripe in self.network.stripes},
+            self._room,
         )
         for snapshot in self.snapshots:
             self._batches.know_near(snapshot.stripe, snapshot.next_global)
@@ -392,6 +403,8 @@ class Subscriber:
             else:
                 if isinstance(effect, Replaced):
                     self._streams.forget_before(effect)
+                if isinstance(effect, Unfit):
+                    self._unfit[effect.stripe] = effect.instruments
                 if self._on_event is not None:
                     self._on_event(effect)
         self._batches.merge()

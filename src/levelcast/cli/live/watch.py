@@ -17,10 +17,10 @@ import typer
 from levelcast.cli.errors import duration_ns
 from levelcast.cli.options import NETWORK_FILE, NetworkFile, interface_option, option
 from levelcast.cli.output import csv_text
-from levelcast.client.edge_sockets import groups_of
+from levelcast.client.edge_sockets import groups_of, line_room
 from levelcast.client.subscriber import Batch, Start, Subscriber
 from levelcast.edge.subscriber.delivery import Ended, Grade, Lost, Stuck, SubscriberConfig
-from levelcast.edge.subscriber.plan_follower import Replaced
+from levelcast.edge.subscriber.plan_follower import Replaced, Unfit
 from levelcast.errors import NetError
 from levelcast.network import Network, load_network
 from levelcast.network.sessions import stripe_session
@@ -57,6 +57,14 @@ def watch(
             metavar="guaranteed|best-effort|latest-only",
         ),
     ] = "guaranteed",
+    line: Annotated[
+        str | None,
+        option(
+            "Capacity of the line, such as 1.5Mbit: join only groups that fit, and name the symbols that do not.",
+            metavar="RATE",
+            unset="unlimited",
+        ),
+    ] = None,
     merged: Annotated[
         bool, option("Merge all sessions into one order: by time, stripe and tape position.", "--merged")
     ] = False,
@@ -78,10 +86,11 @@ def watch(
     """
     network = load_network(network_file)
     _check_region(network, region)
+    _check_line(network, region, line)
     limit_s = None if limit is None else duration_ns(limit) / 1e9
     printer = _Printer(network, as_json=as_json)
     chosen = _start(start, network)
-    watcher = _Watcher(network, region, symbol, chosen, _grade(grade), merged, printer, count, interface)
+    watcher = _Watcher(network, region, symbol, chosen, _grade(grade), line, merged, printer, count, interface)
     asyncio.run(watcher.run(limit_s))
 
 
@@ -93,6 +102,15 @@ def _check_region(network: Network, region: str | None) -> None:
         if not network.edge.groups:
             raise
         raise typer.BadParameter(str(error), param_hint="--region") from None
+
+
+def _check_line(network: Network, region: str | None, line: str | None) -> None:
+    """Raise BadParameter unless a line carries a group."""
+    if line is not None:
+        try:
+            line_room(network, groups_of(network, region), line)
+        except NetError as error:
+            raise typer.BadParameter(str(error), param_hint="--line") from None
 
 
 def _start(text: str, network: Network) -> Start:
@@ -125,6 +143,7 @@ class _Watcher:
         symbols: list[str] | None,
         start: Start,
         grade: Grade,
+        line: str | None,
         merged: bool,
         printer: _Printer,
         count: int | None,
@@ -139,6 +158,7 @@ class _Watcher:
             region,
             start=start,
             symbols=symbols,
+            line=line,
             merged=merged,
             interface=interface,
             on_event=self._on_event,
@@ -188,7 +208,10 @@ class _Watcher:
                 "--interface is right. Waiting"
             )
 
-    def _on_event(self, event: Lost | Stuck | Ended | Replaced) -> None:
+    def _on_event(self, event: Lost | Stuck | Ended | Replaced | Unfit) -> None:
+        if isinstance(event, Unfit):
+            _say(f"the line does not carry {len(self._tape.unfit):,} symbols: {', '.join(self._tape.unfit)}")
+            return
         if isinstance(event, Replaced):
             _say(f"plan {event.number} is active")
             return

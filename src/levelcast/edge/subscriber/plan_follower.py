@@ -25,6 +25,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+import numpy as np
+
 from levelcast.edge.plan_parts import Collector
 from levelcast.edge.subscriber.delivery import (
     Ask,
@@ -37,6 +39,7 @@ from levelcast.edge.subscriber.delivery import (
     SubscriberConfig,
     SubscriberCounts,
 )
+from levelcast.edge.subscriber.line_room import LineRoom
 from levelcast.edge.subscriber.session_reader import SessionReader
 from levelcast.records import SYSTEM
 from levelcast.wire import mold
@@ -94,7 +97,15 @@ class Replaced(NamedTuple):
     number: int
 
 
-Happening = Effect | JoinGroup | Leave | Followed | Closed | Replaced
+class Unfit(NamedTuple):
+    """The line has no room for the groups of these instruments in plan `number` of a stripe: they are not received."""
+
+    stripe: int
+    number: int
+    instruments: tuple[int, ...]
+
+
+Happening = Effect | JoinGroup | Leave | Followed | Closed | Replaced | Unfit
 
 
 @dataclass(slots=True, eq=False)
@@ -148,6 +159,7 @@ class PlanFollower:
           | `sessions` | the caller's own choice of sessions, instead of `wanted` |
           | `start`    | sequences from which sessions are read; others from the first packet |
     `prices`   | per stripe, the floors and instruments of the needed trades: `SessionReader.expect` |
+    `room`     | the groups that the subscriber's line carries; None: all |
     """
 
     def __init__(
@@ -158,8 +170,10 @@ class PlanFollower:
         start: Mapping[bytes, int] | None = None,
         config: SubscriberConfig | None = None,
         prices: Mapping[int, Collection[tuple[int, int]]] | None = None,
+        room: LineRoom | None = None,
     ) -> None:
         self._core = SessionReader({}, config)
+        self._room = room
         self._prices = dict(prices or {})
         self._plan_core = SessionReader({}, replace(self._core.config, grade=Grade.GUARANTEED))
         """Reads plan sessions, with any grade as GUARANTEED: a plan is useless in parts."""
@@ -374,11 +388,29 @@ class PlanFollower:
         if self._chosen is not None:
             everything = [session_of(plan.number, track.stripe, index) for index in plan.used]
             return [name for name in everything if name in self._chosen]
-        return [name for name in names if name in self._start] or names if len(track.eras) == 1 else names
+        if len(track.eras) == 1:
+            names = [name for name in names if name in self._start] or names
+        if self._room is None:
+            return names
+        groups = {name: self._groups_of(plan, {name}) for name in names}
+        fitting = self._room.fitting(plan.number, set().union(*groups.values()))
+        return [name for name in names if groups[name] <= fitting]
+
+    def _unfit(self, track: _Track, era: _Era, names: list[bytes], effects: list[Happening]) -> None:
+        """Report the requested instruments that the line has no room for."""
+        if self._room is None or era.plan is None:
+            return
+        plan = era.plan
+        places = (parse_session(name) for name in names)
+        followed = [each.session for each in places if each is not None and each.session is not None]
+        missing = plan.instruments[~np.isin(plan.sessions, followed)].tolist()
+        if instruments := tuple(each for each in missing if self._wanted is None or each in self._wanted):
+            effects.append(Unfit(track.stripe, era.number, instruments))
 
     def _follow(self, track: _Track, era: _Era, names: list[bytes], now: int, effects: list[Happening]) -> None:
         era.is_followed = True
         era.sessions, era.open = set(names), set(names)
+        self._unfit(track, era, names, effects)
         effects.append(Followed(tuple(sorted(names)), track.stripe, era.complete_ns))
         if era.number:
             effects.append(Closed(plan_session(era.number, track.stripe)))

@@ -1,0 +1,68 @@
+"""A subscriber's line carries so many groups (MS §4.4), and names the symbols of the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from levelcast import Subscriber
+from levelcast.client.edge_sockets import line_room
+from levelcast.edge.subscriber.line_room import LineRoom
+from levelcast.edge.subscriber.plan_follower import JoinGroup, Leave, PlanFollower, Unfit
+from levelcast.errors import NetError
+from levelcast.network import NetworkError, parse_network
+from levelcast.wire import mold
+from levelcast.wire.channel_plan import build_channel_plan, part_records, plan_session, session_of
+from tests.net_edge_parts import network_text
+
+RATED = ('region = "west"\n\n', 'region = "west"\nrate = "56kbit"\n\n')
+
+
+@pytest.mark.parametrize(("line", "groups"), [("56kbit", 1), ("1.5Mbit", 26), ("45Mbit", 803)])
+def test_a_line_carries_as_many_groups_as_its_rate_allows(line: str, groups: int) -> None:
+    network = parse_network(network_text().replace(*RATED))
+    room = line_room(network, network.groups_of_region("west"), line)
+    assert room.fitting(1, range(1_000)) == set(range(groups))
+
+
+def test_stripes_share_the_groups_of_a_line() -> None:
+    room = LineRoom(3 * 7_000, 7_000)
+    assert room.fitting(1, [5, 2]) == {2, 5}
+    assert room.fitting(1, [5, 1, 0]) == {0, 5}
+    assert room.fitting(1, [5, 2]) == {2, 5}
+    assert room.fitting(2, [7, 8, 9, 10]) == {7, 8, 9}
+
+
+def test_a_follower_joins_what_fits_and_reports_the_rest() -> None:
+    plan = build_channel_plan(1, [(1, 0), (2, 1), (3, 2), (4, 2)], [0, 3, 4])
+    follower = PlanFollower(room=LineRoom(14_000, 7_000))
+    session, heard = session_of(1, 0, 0), plan_session(1, 0)
+    follower.receive([mold.encode(mold.Heartbeat(session, 1))], 0)
+    parts = part_records(plan, 0)
+    effects = follower.receive([mold.encode(mold.EdgePacket(heard, 1, len(parts), len(parts[0]), b"".join(parts)))], 1)
+    assert [each for each in effects if isinstance(each, Unfit)] == [Unfit(0, 1, (3, 4))]
+    assert [each for each in effects if isinstance(each, JoinGroup | Leave)] == [JoinGroup(3)]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("8kbit", r"below one packet of 1,400 bytes per second, 11\.42 kbit/s"),
+        ("fast", "is not a rate"),
+        ("28kbit", "does not carry one group of 56 kbit/s"),
+    ],
+)
+def test_a_line_that_carries_nothing_is_refused(line: str, why: str) -> None:
+    network = parse_network(network_text().replace(*RATED))
+    with pytest.raises(NetError, match=why):
+        Subscriber(network, "west", line=line)
+
+
+def test_a_line_needs_the_rates_of_groups() -> None:
+    with pytest.raises(NetError, match="west has no rate in the network file"):
+        Subscriber(parse_network(network_text()), "west", line="56kbit")
+
+
+def test_a_rate_below_one_packet_per_second_is_refused() -> None:
+    text = network_text().replace(RATED[0], RATED[1].replace("56kbit", "11kbit"))
+    with pytest.raises(NetworkError, match=r"a rate of 11 kbit/s, below one packet of 1,400 bytes per second"):
+        parse_network(text)
