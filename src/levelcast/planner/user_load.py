@@ -18,14 +18,12 @@ from levelcast.planner.costs import (
     Costs,
     costs,
     costs_of,
-    fault,
     members,
     received_by_user,
-    require_legal,
     sizes,
 )
 from levelcast.planner.make import check_numbers, make_plan
-from levelcast.planner.model import UNSENT, Floats, Instance, Limits, Plan, Weights
+from levelcast.planner.model import UNSENT, Floats, Instance, Limits, Plan, PlanError, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +89,20 @@ def complete_plan(
     if instance.wanted.all():
         return make(sessions, groups)
     if sessions == 1 or not instance.wanted.any():
-        return require_legal(instance, one_for_all(instance), limits)
+        return _within(instance, [one_for_all(instance)], limits)[0]
     tries = [min(groups, sessions - 1)]
     if groups > 1 and float(instance.rates[~instance.wanted].sum()) > 0:
         tries.append(min(groups, sessions) - 1)
     found = [with_rest(instance, make(sessions - 1, number), groups) for number in dict.fromkeys(tries)]
-    legal = [plan for plan in found if fault(instance, plan, limits) is None] or found
-    return require_legal(instance, min(legal, key=lambda plan: costs(instance, plan, weights).c_w), limits)
+    return min(_within(instance, found, limits), key=lambda plan: costs(instance, plan, weights).c_w)
+
+
+def _within(instance: Instance, plans: list[Plan], limits: Limits) -> list[Plan]:
+    """Return the plans whose groups, with the flows that have no subscriber, keep the limit; PlanError if none does."""
+    rates = [float(np.bincount(plan.flow_group(), instance.rates).max()) for plan in plans]
+    kept = [plan for plan, rate in zip(plans, rates, strict=True) if rate <= limits.group_rate * (1 + 1e-9)]
+    if not kept:
+        raise PlanError(
+            f"a group needs {min(rates):.4g} records/s, and its line carries {limits.group_rate:.4g}; allow more groups"
+        )
+    return kept
