@@ -1,4 +1,7 @@
-"""One line of 56 kbit/s, four stripes and retransmissions, as processes: no second has more than 1.05 of its rate."""
+"""One line of 56 kbit/s, four stripes and retransmissions, as processes: no second has more than 1.05 of its rate.
+
+`tests/test_edge_server_line_rate.py` has the same guarantee without a clock. Here the machine may delay a packet.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,7 @@ class Sniffer:
         for session, edge in self.edges.items():
             self.own.sendto(mold.encode(RetransmitRequest(session, 1, 40)), edge)
 
-    def most_of_a_second(self) -> int:
+    def max_of_a_second(self) -> int:
         sent = sorted(self.sent)
         sums = [0, *accumulate(size for _, size in sent)]
         first, most = 0, 0
@@ -120,7 +123,7 @@ class Sniffer:
         self.own.close()
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.timeout(180)
 def test_four_stripes_and_retransmissions_share_the_rate_of_their_line(tmp_path: Path) -> None:
     file = tmp_path / "network.toml"
@@ -164,6 +167,8 @@ def test_four_stripes_and_retransmissions_share_the_rate_of_their_line(tmp_path:
             sniffer.ask()
             time.sleep(0.02)
     sniffer.close()
-    assert sniffer.most_of_a_second() <= 1.05 * RATE
+    found = sniffer.max_of_a_second() / RATE
+    print(f"maximum of any second: {found:.3f} of the rate")
+    assert found <= 1.05
     assert sum(size for _, size in sniffer.sent) > 0.5 * RATE * MEASURED_S, "the line is used"
     assert f'The line "slow" ({group.address}, 56 kbit/s) of a-1 is ' in table, table

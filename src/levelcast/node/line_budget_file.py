@@ -1,7 +1,7 @@
 """Keep the budget of a line (`levelcast.edge.server.line_budget`) in a mapped file that a receiver's stripes share.
 
-The file of a line is `DATA/.lines/RECEIVER/ADDRESS-PORT`. It is locked for each reservation. Nothing waits for the
-lock: a process that does not get it tries again. A lock ends with its process. No restart needs the file.
+The file of a line is `DATA/.lines/RECEIVER/ADDRESS-PORT`. It is locked for each packet. A process that does not get the
+lock tries again after `AGAIN_NS`. A lock ends with its process. No restart needs the file.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from levelcast.edge.server.line_budget import LineBudget, state_words
 from levelcast.errors import NetError
 from levelcast.network import MulticastGroup, Network
 from levelcast.network.line_assignment import share_of_line
+
+AGAIN_NS = 1_000_000
 
 _WORD = 8
 
@@ -32,17 +34,19 @@ class SharedLineBudget(LineBudget):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             os.posix_fallocate(self._file, 0, size)  # a write to a mapped page must not find the disk full
         except OSError as error:
-            raise NetError(f"{path}: cannot keep the budget of the line: {error.strerror}; free the disk") from error
+            raise NetError(
+                f"{path}: cannot write the line's budget: {error.strerror}; check its directory"
+            ) from error
         self._map = mmap(self._file, size)
         super().__init__(rate, memoryview(self._map).cast("Q"), sender)
 
-    def reserve(self, size: int, now: int) -> int | None:
+    def claim(self, size: int, now: int) -> int:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return None
+            return now + AGAIN_NS
         try:
-            return super().reserve(size, now)
+            return super().claim(size, now)
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 

@@ -2,7 +2,7 @@
 
 A group of the network file may have a line rate (MS §4.4: a stripe of 56 kbit/s). All packets sent over the line count,
 including watermarks, heartbeats and retransmissions, with UDP and IP headers. The line's budget, which all stripes
-share, has a start time for each packet (`levelcast.edge.server.line_budget`).
+share, decides when a packet may be sent (`levelcast.edge.server.line_budget`).
 
 - Releases are sent in order, before retransmissions. If the releases of all stripes need more than `MOST_BEHIND_S`, the
   oldest are dropped: by then a subscriber has requested them.
@@ -25,11 +25,8 @@ MOST_BEHIND_S = 30
 MOST_RESENT_S = 2
 LEAST_RESENT = 16_384
 """Minimum size of the queue of retransmissions, in bytes."""
-LATE_NS = 30_000_000
-"""A start time that is missed by more is not used, so that packets do not follow each other too closely."""
-AGAIN_NS = 1_000_000
-"""Time after which a budget in use is tried again; for other stripes' releases, `WAIT_NS`."""
 WAIT_NS = 10_000_000
+"""Interval at which a retransmission checks for the releases of other stripes."""
 
 
 class LinePacket(NamedTuple):
@@ -53,8 +50,6 @@ class LineRate:
         self.next_ns: int | None = None
         """Time at which the next packet may be sent."""
         self._budget = budget
-        self._reserved: tuple[int, int] | None = None
-        """Start time and size of the next packet."""
         self._released: deque[LinePacket] = deque()
         self._resent: deque[LinePacket] = deque()
         self._queued: set[tuple[Hashable | None, bytes]] = set()
@@ -99,17 +94,9 @@ class LineRate:
         out: list[LinePacket] = []
         self._elsewhere = self._budget.waiting_elsewhere(now)
         while (queue := self._queue()) is not None:
-            size = queue[0].size
-            if self._reserved is None or self._reserved[0] + LATE_NS < now or self._reserved[1] < size:
-                start = self._budget.reserve(size, now)
-                if start is None:
-                    self.next_ns = now + AGAIN_NS
-                    break
-                self._reserved = (start, size)
-            if self._reserved[0] > now:
-                self.next_ns = self._reserved[0]
+            self.next_ns = self._budget.claim(queue[0].size, now)
+            if self.next_ns > now:
                 break
-            self._reserved = None
             out.append(self._take(queue))
         else:
             self.next_ns = now + WAIT_NS if self._resent else None
