@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from levelcast.cli.main import app
 from levelcast.network import NetworkError, load_network
-from levelcast.node.operate.channel_plans import PlanRefused, make_channel_plan
+from levelcast.node.operate.channel_plans import PlanRefused, make_channel_plan, require_lines
 from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.lake.tables import TABLES
 from levelcast.planner.files import StoredPlan, read_plan, read_rates, write_plan
@@ -103,6 +103,31 @@ def test_from_the_lake_to_a_plan_that_the_network_takes(lake: Lake, network_file
     told = json.loads(again.output)
     assert (told["users"], told["pairs"], told["before"]) == (1, 1, row["plan"])
     assert told["received_before"] > told["received"] == told["asked"] == 0  # nobody traded KO
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("spark")
+def test_a_plan_for_lines_of_56_kbit_is_applied_as_it_is(lake: Lake, network_file: Path, tmp_path: Path) -> None:
+    """Three symbols of 30 records/s do not fit into one group."""
+    head, group, tail = network_file.read_text(encoding="utf-8").partition("[[edge.group]]")
+    text = (group + tail).replace("count = 3", 'count = 3\nline = "a"\nrate = "56kbit"')
+    network_file.write_text(f'{head}[edge]\nwatermark = "1s"\n\n{text}', encoding="utf-8")
+    rates = [
+        {"symbol": symbol, "start_s": 0, "seconds": 300, "messages": 9_000, "rate": 30.0, "day": date(2026, 11, 17)}
+        for symbol in COUNTS
+    ]
+    put(lake, "rates", rates)
+    out = tmp_path / "plan"
+    options = ("--lake", lake.directory, "--network", network_file, "--out", out, "--master", "local[1]")
+    done = invoke(*options)
+    assert done.exit_code == 0, done.output
+    stored, network = read_plan(out), load_network(network_file)
+    assert stored.report["groups"] > 1
+    require_lines(network, stored, read_rates(out / "rates.parquet"))
+    refused = invoke(*options, "--groups", 1)
+    assert refused.exit_code == 2
+    assert "the rate of their lines, do not carry them; allow more groups" in refused.stderr
 
 
 def test_what_cannot_be_is_one_sentence(lake: Lake, network_file: Path, tmp_path: Path) -> None:

@@ -43,6 +43,25 @@ def test_a_follower_joins_what_fits_and_reports_the_rest() -> None:
     assert [each for each in effects if isinstance(each, JoinGroup | Leave)] == [JoinGroup(3)]
 
 
+def test_a_stripe_that_did_not_fit_is_followed_again_under_a_plan_in_which_it_fits() -> None:
+    """With room for one group, stripe 1 is not received under plan 1, and both stripes are under plan 2."""
+    follower = PlanFollower(room=LineRoom(7_000, 7_000))
+
+    def activate(number: int, stripe: int, instrument: int, group: int, now: int) -> list[object]:
+        plan = build_channel_plan(number, [(instrument, 0)], [group])
+        name, parts = plan_session(number, stripe), part_records(plan, stripe)
+        heartbeat = mold.encode(mold.Heartbeat(session_of(number, stripe, 0), 1))
+        packet = mold.encode(mold.EdgePacket(name, 1, len(parts), len(parts[0]), b"".join(parts)))
+        return [*follower.receive([heartbeat], now), *follower.receive([packet], now)]
+
+    activate(1, 0, 10, 0, 0)
+    assert Unfit(1, 1, (11,)) in activate(1, 1, 11, 1, 1)
+    assert follower.groups == {0}
+    assert not follower.over
+    assert Unfit(1, 2, ()) in activate(2, 1, 11, 0, 2)
+    assert session_of(2, 1, 0) in follower.positions
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
@@ -62,7 +81,20 @@ def test_a_line_needs_the_rates_of_groups() -> None:
         Subscriber(parse_network(network_text()), "west", line="56kbit")
 
 
-def test_a_rate_below_one_packet_per_second_is_refused() -> None:
-    text = network_text().replace(RATED[0], RATED[1].replace("56kbit", "11kbit"))
-    with pytest.raises(NetworkError, match=r"a rate of 11 kbit/s, below one packet of 1,400 bytes per second"):
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        (
+            'line = "a"\nrate = "11kbit"',
+            r"11 kbit/s, below one packet of 1,400 bytes per second \(11\.42 kbit/s\); raise",
+        ),
+        (
+            'rate = "22kbit"',
+            r"11 kbit/s for each receiver, below one packet .* set line, so that one receiver sends",
+        ),
+    ],
+)
+def test_a_rate_below_one_packet_per_second_is_refused(keys: str, why: str) -> None:
+    text = network_text().replace(RATED[0], f'region = "west"\n{keys}\n\n')
+    with pytest.raises(NetworkError, match=why):
         parse_network(text)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from levelcast.network import Network, parse_network
-from levelcast.node.operate.channel_plans import RETRANSMISSIONS, line_fault, line_limits
-from levelcast.planner.model import Limits, PlanError, from_pairs
+from levelcast.network import Network, SymbolDirectory, parse_network
+from levelcast.node.operate.channel_plans import PLANNED, line_fault, line_limits, require_lines
+from levelcast.planner.files import StoredPlan
+from levelcast.planner.model import Limits, Plan, PlanError, from_pairs
 from levelcast.planner.user_load import complete_plan
 from levelcast.wire.channel_plan import ChannelPlan, build_channel_plan
 from tests.net_edge_parts import network_text
@@ -33,11 +35,11 @@ def test_a_line_carries_the_plans_of_all_stripes_or_they_are_refused() -> None:
     assert line_fault(network(), plans(3_000, 2_000)) is None
     fault = line_fault(network(), plans(4_000, 4_000))
     assert fault is not None
-    assert "in 2 stripes, and the line west carries 56 kbit/s" in fault
+    assert "in 2 stripes, and a plan may use 90% of the 56 kbit/s that west has" in fault
 
 
 def test_a_plan_leaves_room_for_retransmissions() -> None:
-    room = int(7_000 * (1 - RETRANSMISSIONS))
+    room = int(7_000 * PLANNED)
     assert line_fault(network(), plans(room - 2_000, 1_000)) is None
     assert line_fault(network(), plans(room - 1_000, 1_000)) is not None
 
@@ -53,6 +55,29 @@ def test_a_complete_plan_keeps_the_limit_of_the_line() -> None:
     with pytest.raises(PlanError):
         complete_plan(instance, 2, 2, limits=limits)
     assert complete_plan(instance, 1, 1).n_groups == 1
+
+
+def test_symbols_without_a_subscriber_are_divided_among_groups_that_have_capacity() -> None:
+    """Nine symbols of 4 records/s, one subscriber of the first; a line carries 10 records/s."""
+    instance = from_pairs(np.full(9, 4.0), np.zeros(1, int), np.zeros(1, int), 1)
+    plan = complete_plan(instance, 5, 5, limits=Limits(group_rate=10.0))
+    at = plan.flow_group()
+    assert sorted(np.bincount(at).tolist()) == [1, 2, 2, 2, 2]
+    assert (at == at[0]).sum() == 1, "the subscriber's group has no other symbol"
+    with pytest.raises(PlanError, match=r"need 36 records/s, and 4 groups of 8 records/s.* allow more groups"):
+        complete_plan(instance, 4, 4, limits=Limits(group_rate=8.0))
+    nobody = from_pairs(np.full(4, 4.0), np.zeros(0, int), np.zeros(0, int), 0)
+    assert np.bincount(complete_plan(nobody, 2, 2, limits=Limits(group_rate=10.0)).flow_group()).tolist() == [2, 2]
+
+
+def test_a_stored_plan_is_checked_as_it_is_applied() -> None:
+    line = network()
+    symbols = sorted(SymbolDirectory(line).symbols)
+    maps = Plan(np.zeros(len(symbols), np.int32), np.zeros(1, np.int32))
+    stored = StoredPlan(maps, pa.array(symbols), np.zeros(1, np.int32), np.zeros(1, np.int32), {})
+    require_lines(line, stored, dict.fromkeys(symbols, 1.0))
+    with pytest.raises(PlanError, match="in 2 stripes, and a plan may use 90%"):
+        require_lines(line, stored, dict.fromkeys(symbols, 15.0))
 
 
 def test_a_line_that_watermarks_fill_is_refused() -> None:

@@ -14,11 +14,13 @@ from random import SystemRandom
 
 import pytest
 
+from levelcast.extras import arrow
 from levelcast.network import load_network
 from levelcast.wire import mold
 from levelcast.wire.mold import RetransmitRequest
 from tests.network_parts import free_port, free_ports
-from tests.system.processes import levelcast, nodes_of
+from tests.system.processes import Nodes, levelcast, nodes_of
+from tests.system.test_plans import write_plan
 
 STRIPES = ("one", "two", "three", "four")
 FLOORS = ("XAA1", "XAA2", "XAA3", "XAA4")
@@ -123,10 +125,8 @@ class Sniffer:
         self.own.close()
 
 
-@pytest.mark.campaign
-@pytest.mark.timeout(180)
-def test_four_stripes_and_retransmissions_share_the_rate_of_their_line(tmp_path: Path) -> None:
-    file = tmp_path / "network.toml"
+def write_network(tmp_path: Path, rate: str = "56kbit", groups: int = 1) -> Path:
+    """Write a network file of four stripes with one symbol each."""
     floors = "".join(
         f'[[floor]]\nname = "XAA{number}"\npublisher = {number}\nsite = "room"\nstripe = "{name}"\n'
         f'symbols = ["S{number}"]\n'
@@ -135,17 +135,30 @@ def test_four_stripes_and_retransmissions_share_the_rate_of_their_line(tmp_path:
     stripes = "".join(f"[stripes.{name}]\n" for name in STRIPES)
     place = SystemRandom().randint(1, 254)
     text = NETWORK.format(stripes=stripes, floors=floors, place=place, port=free_port(), status=free_ports(64))
-    file.write_text(text, encoding="utf-8")
-    group = load_network(file).edge.groups[0]
+    file = tmp_path / "network.toml"
+    file.write_text(text.replace('rate = "56kbit"', f'rate = "{rate}"\ncount = {groups}'), encoding="utf-8")
     for stripe in STRIPES:
         (tmp_path / stripe).mkdir()
+    return file
+
+
+def start(nodes: Nodes, tmp_path: Path, rate: int) -> None:
+    """Start every node; each floor publishes `rate` records/s."""
+    for stripe in STRIPES:
+        nodes.start(f"{stripe}/reform", tmp_path / "data", "--init")
+        nodes.start(f"{stripe}/a-1", tmp_path / "data", "--init")
+    for floor in FLOORS:
+        nodes.start(floor, tmp_path / "data", "--init", "--rate", rate)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(180)
+def test_four_stripes_and_retransmissions_share_the_rate_of_their_line(tmp_path: Path) -> None:
+    file = write_network(tmp_path)
+    group = load_network(file).edge.groups[0]
     sniffer = Sniffer(group.address, group.port)
     with nodes_of(file, tmp_path) as nodes:
-        for stripe in STRIPES:
-            nodes.start(f"{stripe}/reform", tmp_path / "data", "--init")
-            nodes.start(f"{stripe}/a-1", tmp_path / "data", "--init")
-        for floor in FLOORS:
-            nodes.start(floor, tmp_path / "data", "--init", "--rate", 30)
+        start(nodes, tmp_path, 30)
         deadline = time.monotonic() + 60
         while len(sniffer.edges) < len(STRIPES):
             assert time.monotonic() < deadline, "every stripe sends"
@@ -172,3 +185,30 @@ def test_four_stripes_and_retransmissions_share_the_rate_of_their_line(tmp_path:
     assert found <= 1.05
     assert sum(size for _, size in sniffer.sent) > 0.5 * RATE * MEASURED_S, "the line is used"
     assert f'The line "slow" ({group.address}, 56 kbit/s) of a-1 is ' in table, table
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_watch_prints_the_symbols_that_its_line_carries_and_names_the_others(tmp_path: Path) -> None:
+    """A plan with each stripe in its own group; a line with room for two of the four."""
+    file = write_network(tmp_path, "256kbit", 4)
+    plan = write_plan(tmp_path / "plan", [("S1",), ("S2",), ("S3",), ("S4",)], [0, 1, 2, 3])
+    with nodes_of(file, tmp_path) as nodes:
+        start(nodes, tmp_path, 20)
+        nodes.wait_for(lambda said: all(said[f"{name}/a-1"]["state"] == "ACTIVE" for name in STRIPES))
+        refused = levelcast("plan", "apply", "--network", file, plan)
+        assert refused.returncode == 1
+        assert "does not specify the expected rate of each session; use --rates" in refused.stderr
+        table = arrow().table({"flow": ["S1", "S2", "S3", "S4"], "rate": [20.0] * 4})
+        arrow("pyarrow.parquet").write_table(table, str(plan / "rates.parquet"))
+        applied = levelcast("plan", "apply", "--network", file, plan)
+        assert applied.returncode == 0, applied.stderr
+        watched = levelcast("watch", "--network", file, "--line", "512kbit", "--count", 60, "--for", "50s")
+    assert watched.returncode == 0, watched.stderr
+    printed = {row.split(",")[4] for row in watched.stdout.splitlines()[1:]}
+    named = [line.split(": ") for line in watched.stderr.splitlines() if "the line does not carry" in line]
+    assert len(named) == 2, watched.stderr
+    for _, stripe, text, symbol in named:
+        assert text == "the line does not carry 1 symbols"
+        assert stripe == f"stripe {STRIPES[int(symbol[1:]) - 1]}"
+    assert printed == {"S1", "S2", "S3", "S4"} - {each[3] for each in named}

@@ -72,8 +72,8 @@ def share_of_line(network: Network, group: MulticastGroup) -> int:
     assert group.rate_bytes is not None
     if group.line is not None:
         return group.rate_bytes
-    senders = sum(group in network.edge_groups_of(each.name) for each in network.releasing)
-    return max(1, group.rate_bytes // max(1, senders))
+    senders = sum(group.region in (None, network.region_of(each.name)) for each in network.releasing)
+    return group.rate_bytes // max(1, senders)
 
 
 def _is_line_of(group: MulticastGroup, region: str | None) -> bool:

@@ -34,9 +34,7 @@ class SharedLineBudget(LineBudget):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             os.posix_fallocate(self._file, 0, size)  # a write to a mapped page must not find the disk full
         except OSError as error:
-            raise NetError(
-                f"{path}: cannot write the line's budget: {error.strerror}; check its directory"
-            ) from error
+            raise NetError(f"{path}: cannot write the line's budget: {error.strerror}; check its directory") from error
         self._map = mmap(self._file, size)
         super().__init__(rate, memoryview(self._map).cast("Q"), sender)
 

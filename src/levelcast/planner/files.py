@@ -24,6 +24,7 @@ from levelcast.extras import arrow
 from levelcast.planner.model import UNSENT, Curve, Instance, Ints, Plan, PlanError, from_pairs, scattered
 
 FLOW_SESSION, SESSION_GROUP, REPORT = "flow_session.parquet", "session_group.parquet", "report.json"
+RATES = "rates.parquet"
 
 
 @dataclass(frozen=True, slots=True)

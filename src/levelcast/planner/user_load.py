@@ -8,20 +8,14 @@ fewest users.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from levelcast.planner.annealing import Effort, Progress
-from levelcast.planner.costs import (
-    Costs,
-    costs,
-    costs_of,
-    members,
-    received_by_user,
-    sizes,
-)
+from levelcast.planner.costs import Costs, costs, costs_of, members, received_by_user, sizes
 from levelcast.planner.make import check_numbers, make_plan
 from levelcast.planner.model import UNSENT, Floats, Instance, Limits, Plan, PlanError, Weights
 
@@ -88,21 +82,56 @@ def complete_plan(
     make = partial(make_plan, instance, effort=effort, weights=weights, seed=seed, progress=progress, limits=limits)
     if instance.wanted.all():
         return make(sessions, groups)
+    if limits.group_rate < np.inf:
+        return _complete_within(instance, sessions, groups, weights, limits.group_rate, make)
     if sessions == 1 or not instance.wanted.any():
-        return _within(instance, [one_for_all(instance)], limits)[0]
+        return one_for_all(instance)
     tries = [min(groups, sessions - 1)]
     if groups > 1 and float(instance.rates[~instance.wanted].sum()) > 0:
         tries.append(min(groups, sessions) - 1)
     found = [with_rest(instance, make(sessions - 1, number), groups) for number in dict.fromkeys(tries)]
-    return min(_within(instance, found, limits), key=lambda plan: costs(instance, plan, weights).c_w)
+    return min(found, key=lambda plan: costs(instance, plan, weights).c_w)
 
 
-def _within(instance: Instance, plans: list[Plan], limits: Limits) -> list[Plan]:
-    """Return the plans whose groups, with the flows that have no subscriber, keep the limit; PlanError if none does."""
-    rates = [float(np.bincount(plan.flow_group(), instance.rates).max()) for plan in plans]
-    kept = [plan for plan, rate in zip(plans, rates, strict=True) if rate <= limits.group_rate * (1 + 1e-9)]
-    if not kept:
+def _complete_within(
+    instance: Instance, sessions: int, groups: int, weights: Weights, most: float, make: Callable[[int, int], Plan]
+) -> Plan:
+    """Return a complete plan with at most `most` records/s in each group; flows without a subscriber fill groups."""
+    needed = float(instance.rates.sum())
+    spare = int(np.ceil(instance.rates[~instance.wanted].sum() / most))
+    nothing = Plan(np.full(instance.n_flows, UNSENT, np.int32), np.zeros(0, np.int32))
+    found = []
+    for left in dict.fromkeys((0, spare, spare + 1)):
+        if groups - left < 1 or needed > most * groups:
+            continue
+        try:
+            plan = make(sessions - left, groups - left) if instance.wanted.any() else nothing
+        except PlanError:
+            continue
+        if (filled := _filled(instance, plan, groups, most)) is not None:
+            found.append(filled)
+    if not found:
         raise PlanError(
-            f"a group needs {min(rates):.4g} records/s, and its line carries {limits.group_rate:.4g}; allow more groups"
+            f"the symbols need {needed:.4g} records/s, and {groups:,} groups of {most:.4g} records/s, the rate of "
+            "their lines, do not carry them; allow more groups"
         )
-    return kept
+    return min(found, key=lambda plan: costs(instance, plan, weights).c_w)
+
+
+def _filled(instance: Instance, plan: Plan, groups: int, most: float) -> Plan | None:
+    """Return the plan with each unassigned flow in a new group or a session with capacity, or None."""
+    session, group = plan.session.copy(), plan.group.tolist()
+    used = plan.session != UNSENT
+    loads = np.bincount(plan.flow_group()[used], instance.rates[used], groups)
+    rest = np.flatnonzero(~used)
+    for flow in rest[np.argsort(-instance.rates[rest], kind="stable")]:
+        fits = [number for number in range(groups) if loads[number] + instance.rates[flow] <= most]
+        if not fits:
+            return None
+        unused = [number for number in fits if number >= plan.n_groups]
+        number = (unused or fits)[0]
+        if number not in group:
+            group.append(number)
+        session[flow] = group.index(number)
+        loads[number] += instance.rates[flow]
+    return Plan(session, np.array(group, np.int32))

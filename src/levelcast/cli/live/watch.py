@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -210,7 +212,7 @@ class _Watcher:
 
     def _on_event(self, event: Lost | Stuck | Ended | Replaced | Unfit) -> None:
         if isinstance(event, Unfit):
-            _say(f"the line does not carry {len(self._tape.unfit):,} symbols: {', '.join(self._tape.unfit)}")
+            self._name_unfit(event)
             return
         if isinstance(event, Replaced):
             _say(f"plan {event.number} is active")
@@ -229,6 +231,16 @@ class _Watcher:
                 )
             _say(f"session {session}: messages {event.sequence} to {last} are missing; {why}")
             asyncio.get_running_loop().call_soon(self._tape.skip, session, event.left or None)
+
+    def _name_unfit(self, event: Unfit) -> None:
+        """Print the symbols of a stripe that the line does not carry."""
+        stripes, symbols = self._tape.network.stripes, self._tape.symbols
+        names = ", ".join(sorted(symbols.get(each, str(each)) for each in event.instruments))
+        what = f"does not carry {len(event.instruments):,} symbols: {names}" if names else "carries all symbols"
+        stripe = f"stripe {stripes[event.stripe].name}: " if len(stripes) > 1 else ""
+        width = shutil.get_terminal_size().columns
+        text = f"levelcast: {stripe}the line {what}"
+        typer.echo(textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False), err=True)
 
     def _summarise(self, seconds: float) -> None:
         counts, printed = self._tape.counts, self._printer.printed

@@ -13,9 +13,9 @@ from levelcast.cli.options import NETWORK_FILE, AsJson, Interface, NetworkFile, 
 from levelcast.cli.output import print_json, table
 from levelcast.errors import NetError
 from levelcast.network import load_network
-from levelcast.node.operate.channel_plans import PlanRefused, apply_plan, running_plans
+from levelcast.node.operate.channel_plans import PlanRefused, apply_plan, has_line_rate, running_plans
 from levelcast.node.status_client import ask_all
-from levelcast.planner.files import read_plan, read_rates, require_plan
+from levelcast.planner.files import RATES, read_plan, read_rates, require_plan
 from levelcast.planner.model import PlanError
 from levelcast.runtime.sockets import LOOPBACK
 
@@ -31,7 +31,7 @@ def apply(
         option(
             "Parquet or CSV with the columns flow and rate (records/s), to check line rates.",
             metavar="FILE",
-            unset="none",
+            unset="DIR/rates.parquet for a line rate",
         ),
     ] = None,
     timeout: Annotated[str, option("Time limit.", metavar="TIME")] = "30s",
@@ -53,6 +53,8 @@ def apply(
     require_plan(directory)
     try:
         stored = read_plan(directory)
+        if rates is None and has_line_rate(network) and (directory / RATES).exists():
+            rates = directory / RATES
         expected = None if rates is None else read_rates(rates)
         done = apply_plan(network, stored, expected, timeout_s, interface)
     except (PlanRefused, PlanError) as error:

@@ -21,7 +21,7 @@ from levelcast.cli.plan.show import bar, tell
 from levelcast.edge.server.plan_switch import PlanLimits
 from levelcast.errors import NetError
 from levelcast.network import Network, SymbolDirectory, load_network
-from levelcast.node.operate.channel_plans import line_limits, plan_in_force
+from levelcast.node.operate.channel_plans import has_line_rate, line_limits, plan_in_force, require_lines
 from levelcast.pipeline.session import require_spark, spark_session
 from levelcast.planner.annealing import Effort
 from levelcast.planner.files import StoredPlan, read_plan
@@ -121,7 +121,9 @@ def from_lake(
     with spark_errors():
         weights = weights_of(alpha, beta, aggregation, weights_file)
         asked, before = _asked(network_file, days, when, current, groups, sessions, skip_unknown, engine, effort, seed)
-        made = run(lake, out, replace(asked, weights=weights), before, master, interest, quiet=as_json)
+        made = run(
+            lake, out, replace(asked, weights=weights), before, master, interest, network_file, quiet=as_json
+        )  # fmt: skip
     if as_json:
         tell(made.report, f"{out}", True)
         return
@@ -130,8 +132,7 @@ def from_lake(
     if made.skipped:
         typer.echo(f"{made.skipped:,} subscriptions were skipped: no floor of {network_file} trades their symbols.")
     if network_file is not None:
-        rates = "" if asked.limits.none else f" --rates {out / 'rates.parquet'}"
-        typer.echo(f"levelcast plan apply --network {network_file}{rates} {out}")
+        typer.echo(f"levelcast plan apply --network {network_file} {out}")
 
 
 def run(
@@ -141,6 +142,7 @@ def run(
     before: StoredPlan | None = None,
     master: str | None = None,
     interest: Path | None = None,
+    network_file: Path | None = None,
     *,
     quiet: bool = False,
 ) -> Made:
@@ -160,6 +162,9 @@ def run(
                 load_subscriptions(spark, tables, interest)
                 refresh_interest(spark, tables)
         made = channels_job.execute(spark, tables, asked, before, progress)
+        if not asked.limits.none and network_file is not None:
+            rates = dict(zip(made.stored.flows.to_pylist(), made.rates.tolist(), strict=True))
+            require_lines(load_network(network_file), made.stored, rates)
         channels_job.write(made, out)
         channels_job.record(spark, tables, made)
     return made
@@ -182,8 +187,7 @@ def _asked(
     wanted = groups or most or 50
     if most is not None and wanted > most:
         raise PlanError(f"{wanted:,} groups exceed the {most:,} of the smallest [[edge.group]] block of {network_file}")
-    rated = network is not None and any(group.rate_bytes is not None for group in network.edge.groups)
-    allowed = sessions or (1 if rated else SESSIONS_A_GROUP) * wanted
+    allowed = sessions or (1 if network is not None and has_line_rate(network) else SESSIONS_A_GROUP) * wanted
     check_numbers(allowed, wanted)
     asked = PlanRequest(
         days=tuple(days or ()),

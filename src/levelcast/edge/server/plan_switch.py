@@ -115,7 +115,10 @@ def _line_fault(plan: ChannelPlan, limits: PlanLimits) -> str | None:
     sessions = np.bincount(plan.groups)
     total = expected + sessions * standing
     if (plan.rates == 0).any():
-        return "the network file has a line rate, but the plan does not specify the expected rate of each session"
+        return (
+            "the network file has a line rate, but the plan does not specify the expected rate of each session; "
+            "use --rates"
+        )
     worst = int((total - limits.line_rate).argmax())
     if total[worst] <= limits.line_rate:
         return None

@@ -6,7 +6,10 @@ from collections.abc import Collection
 
 
 class LineRoom:
-    """The groups of each plan that fit on a line of `rate` bytes/s; a group needs `group_rate` bytes/s."""
+    """The groups of each plan that fit on a line of `rate` bytes/s; a group needs `group_rate` bytes/s.
+
+    Stripes share groups. Plans of different stripes belong together if they have the same number.
+    """
 
     def __init__(self, rate: int, group_rate: int) -> None:
         self._most = rate // group_rate
@@ -21,3 +24,8 @@ class LineRoom:
         for old in [each for each in self._taken if each < number - 1]:
             del self._taken[old]
         return taken & set(groups)
+
+    def carries(self, number: int, group: int) -> bool:
+        """Return whether the line carries a group of plan `number`, or has room for it."""
+        taken = self._taken.get(number, ())
+        return group in taken or len(taken) < self._most

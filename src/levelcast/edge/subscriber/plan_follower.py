@@ -25,8 +25,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-import numpy as np
-
 from levelcast.edge.plan_parts import Collector
 from levelcast.edge.subscriber.delivery import (
     Ask,
@@ -98,7 +96,10 @@ class Replaced(NamedTuple):
 
 
 class Unfit(NamedTuple):
-    """The line has no room for the groups of these instruments in plan `number` of a stripe: they are not received."""
+    """The line has no room for the groups of these instruments in plan `number` of a stripe: they are not received.
+
+    It replaces the previous one of the stripe; without instruments, all are received again.
+    """
 
     stripe: int
     number: int
@@ -174,6 +175,8 @@ class PlanFollower:
     ) -> None:
         self._core = SessionReader({}, config)
         self._room = room
+        self._unfit: dict[int, tuple[int, ...]] = {}
+        """Requested instruments that are not received, by stripe."""
         self._prices = dict(prices or {})
         self._plan_core = SessionReader({}, replace(self._core.config, grade=Grade.GUARANTEED))
         """Reads plan sessions, with any grade as GUARANTEED: a plan is useless in parts."""
@@ -396,21 +399,24 @@ class PlanFollower:
         fitting = self._room.fitting(plan.number, set().union(*groups.values()))
         return [name for name in names if groups[name] <= fitting]
 
-    def _unfit(self, track: _Track, era: _Era, names: list[bytes], effects: list[Happening]) -> None:
-        """Report the requested instruments that the line has no room for."""
-        if self._room is None or era.plan is None:
+    def _report_unfit(self, track: _Track, era: _Era, effects: list[Happening]) -> None:
+        """Report the requested instruments that the line has no room for, if they are others than before."""
+        plan, room = era.plan, self._room
+        if room is None or self._chosen is not None:
             return
-        plan = era.plan
-        places = (parse_session(name) for name in names)
-        followed = [each.session for each in places if each is not None and each.session is not None]
-        missing = plan.instruments[~np.isin(plan.sessions, followed)].tolist()
-        if instruments := tuple(each for each in missing if self._wanted is None or each in self._wanted):
-            effects.append(Unfit(track.stripe, era.number, instruments))
+        unfit: tuple[int, ...] = ()
+        if plan is not None:
+            places = zip(plan.instruments.tolist(), plan.groups[plan.sessions].tolist(), strict=True)
+            missing = (instrument for instrument, group in places if not room.carries(plan.number, group))
+            unfit = tuple(each for each in missing if self._wanted is None or each in self._wanted)
+        if unfit != self._unfit.get(track.stripe, ()):
+            self._unfit[track.stripe] = unfit
+            effects.append(Unfit(track.stripe, era.number, unfit))
 
     def _follow(self, track: _Track, era: _Era, names: list[bytes], now: int, effects: list[Happening]) -> None:
         era.is_followed = True
         era.sessions, era.open = set(names), set(names)
-        self._unfit(track, era, names, effects)
+        self._report_unfit(track, era, effects)
         effects.append(Followed(tuple(sorted(names)), track.stripe, era.complete_ns))
         if era.number:
             effects.append(Closed(plan_session(era.number, track.stripe)))

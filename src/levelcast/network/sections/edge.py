@@ -6,6 +6,7 @@ from ipaddress import IPv4Address
 
 from levelcast.network.fields import Fields, did_you_mean, known, show
 from levelcast.network.keys import NONE, FileKey, FileTable
+from levelcast.network.line_assignment import share_of_line
 from levelcast.network.model import PORTS_PER_STRIPE, Edge, MulticastGroup
 from levelcast.network.sections.draft import ID_LIMIT, LEAST_PACKET, MOST_PACKET, Draft
 from levelcast.units import PACKET_HEADERS, show_ns, show_rate
@@ -94,13 +95,8 @@ def _read_groups(edge: Fields, draft: Draft, packet: int) -> tuple[MulticastGrou
     for fields in edge.tables("group"):
         group = _read_group(fields, regions)
         if group is not None:
-            if group.rate_bytes is not None and group.rate_bytes < packet + PACKET_HEADERS:
-                least = show_rate(packet + PACKET_HEADERS)
-                fields.problem(
-                    "rate",
-                    f"has a rate of {show_rate(group.rate_bytes)}, below one packet of {packet:,} bytes per second "
-                    f"({least}); raise it, or lower packet in [edge]",
-                )
+            if group.rate_bytes is not None and regions is not None:
+                _check_rate(fields, group.rate_bytes, share_of_line(draft.network, group), packet)
             for address in (group.at(place).address for place in range(group.count)):
                 if (address, group.port) in taken:
                     fields.problem("port", f"has the address and port of {taken[address, group.port]}")
@@ -114,6 +110,18 @@ def _read_groups(edge: Fields, draft: Draft, packet: int) -> tuple[MulticastGrou
                 fields.problem("line", f'is line "{group.line}" of its region, and so is edge group "{twin}"')
             groups.append(group)
     return tuple(groups)
+
+
+def _check_rate(fields: Fields, rate: int, share: int, packet: int) -> None:
+    """Report a line on which a receiver may send less than one packet per second."""
+    if share < packet + PACKET_HEADERS:
+        of_each = " for each receiver" if share < rate else ""
+        remedy = "set line, so that one receiver sends, or raise the rate" if of_each else "raise it"
+        fields.problem(
+            "rate",
+            f"has a rate of {show_rate(share)}{of_each}, below one packet of {packet:,} bytes per second "
+            f"({show_rate(packet + PACKET_HEADERS)}); {remedy}, or lower packet in [edge]",
+        )
 
 
 def _read_group(fields: Fields, regions: set[str] | None) -> MulticastGroup | None:

@@ -41,15 +41,17 @@ __all__ = [
     "Applied",
     "PlanRefused",
     "apply_plan",
+    "has_line_rate",
     "line_fault",
     "line_limits",
     "make_channel_plan",
     "plan_in_force",
+    "require_lines",
     "running_plans",
 ]
 
-RETRANSMISSIONS = 0.05
-"""Fraction of a line that a plan leaves to retransmissions."""
+PLANNED = 0.9
+"""Fraction of a line that a plan may use; the pace of `LineBudget` and retransmissions need the rest."""
 POLL_S = 0.1
 _ASK_S = 1.0
 _NAMED = 3
@@ -156,6 +158,11 @@ def _session_rates(
     ]
 
 
+def has_line_rate(network: Network) -> bool:
+    """Return whether a group has a rate."""
+    return any(group.rate_bytes is not None for group in network.edge.groups)
+
+
 def line_fault(network: Network, plans: Mapping[str, ChannelPlan]) -> str | None:
     """Return the reason why the plans of all stripes together exceed a line, or None.
 
@@ -171,12 +178,27 @@ def line_fault(network: Network, plans: Mapping[str, ChannelPlan]) -> str | None
     for plan in plans.values():
         np.add.at(total, plan.groups, plan.rates + standing)
     worst = int(total.argmax())
-    if total[worst] <= rate * (1 - RETRANSMISSIONS):
+    if total[worst] <= rate * PLANNED:
         return None
     return (
-        f"group {worst} is expected to have {show_rate(total[worst])} in {len(network.stripes)} stripes, and the line "
-        f"{slowest.name} carries {show_rate(rate)} per receiver, {RETRANSMISSIONS:.0%} of it for retransmissions"
+        f"group {worst} is expected to have {show_rate(total[worst])} in {len(network.stripes)} stripes, and a plan "
+        f"may use {PLANNED:.0%} of the {show_rate(rate)} that {slowest.name} has per receiver"
     )
+
+
+def require_lines(network: Network, stored: StoredPlan, rates: Rates) -> None:
+    """Raise PlanError unless the lines of a network carry a plan, as `apply_plan` checks it."""
+    try:
+        plans = {each.name: make_channel_plan(network, each, stored, 1, rates) for each in _trading(network)}
+    except PlanRefused as error:
+        raise PlanError(str(error)) from None
+    if fault := line_fault(network, plans):
+        raise PlanError(f"{fault}; allow more groups or fewer sessions")
+
+
+def _trading(network: Network) -> list[Stripe]:
+    """Return the stripes that have a floor."""
+    return [stripe for stripe in network.stripes if any(floor.stripe == stripe.name for floor in network.floors)]
 
 
 def line_limits(network: Network, sessions: int, groups: int) -> Limits:
@@ -188,7 +210,7 @@ def line_limits(network: Network, sessions: int, groups: int) -> Limits:
     if not rates:
         return Limits()
     standing = standing_rate(network.edge.watermark_ns) * ceil(sessions / groups) * len(network.stripes)
-    left = min(rates) * (1 - RETRANSMISSIONS) - standing
+    left = min(rates) * PLANNED - standing
     if left <= 0:
         raise PlanError(
             f"a line of {show_rate(min(rates))} has no room for records: watermarks need {show_rate(standing)}; "
@@ -271,7 +293,7 @@ def apply_plan(
 ) -> Applied:
     """Activate a plan in a running network, and wait until every edge that replies uses it."""
     plans: dict[str, ChannelPlan] = {}
-    trading = [stripe for stripe in network.stripes if any(floor.stripe == stripe.name for floor in network.floors)]
+    trading = _trading(network)
     for stripe in trading:
         answers = _edges(network, stripe)
         if not answers:

@@ -31,7 +31,7 @@ from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.lake.tables import PLANS
 from levelcast.planner.annealing import Effort, Progress
 from levelcast.planner.costs import fault_of_maps
-from levelcast.planner.files import StoredPlan, write_plan, write_table
+from levelcast.planner.files import RATES, StoredPlan, write_plan, write_table
 from levelcast.planner.make import make_plan
 from levelcast.planner.model import UNSENT, Floats, Limits, Plan, PlanError, Weights, from_pairs
 from levelcast.planner.user_load import Reach, complete_plan, one_for_all, reach_of
@@ -39,7 +39,7 @@ from levelcast.planner.user_load import Reach, complete_plan, one_for_all, reach
 LOCAL_PAIRS = 5_000_000
 """Up to this number of pairs, one process plans in seconds and in half a gigabyte."""
 ONE_FOR_ALL = "one session for all"
-CUSTOMERS, RATES = "customers.parquet", "rates.parquet"
+CUSTOMERS = "customers.parquet"
 _NAMED = 3
 
 
