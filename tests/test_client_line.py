@@ -7,7 +7,7 @@ import pytest
 from levelcast import Subscriber
 from levelcast.client.edge_sockets import line_room
 from levelcast.edge.subscriber.line_room import LineRoom
-from levelcast.edge.subscriber.plan_follower import JoinGroup, Leave, PlanFollower, Unfit
+from levelcast.edge.subscriber.plan_follower import SEEK_NS, JoinGroup, Leave, PlanFollower, Unfit
 from levelcast.errors import NetError
 from levelcast.network import NetworkError, parse_network
 from levelcast.wire import mold
@@ -60,6 +60,26 @@ def test_a_stripe_that_did_not_fit_is_followed_again_under_a_plan_in_which_it_fi
     assert not follower.over
     assert Unfit(1, 2, ()) in activate(2, 1, 11, 0, 2)
     assert session_of(2, 1, 0) in follower.positions
+
+
+@pytest.mark.parametrize("room", [None, LineRoom(2 * 7_000, 7_000)])
+def test_a_follower_stays_in_group_0_until_it_knows_every_stripe(room: LineRoom | None) -> None:
+    """A line with a rate does not wait for a stripe that is down."""
+    follower = PlanFollower(stripes={b"one       ": 0, b"two       ": 1}, room=room)
+
+    def activate(stripe: int, group: int, now: int) -> None:
+        plan = build_channel_plan(1, [(10 + stripe, 0)], [group])
+        parts = part_records(plan, stripe)
+        packet = mold.EdgePacket(plan_session(1, stripe), 1, len(parts), len(parts[0]), b"".join(parts))
+        follower.receive([mold.encode(mold.Heartbeat(session_of(1, stripe, 0), 1))], now)
+        follower.receive([mold.encode(packet)], now)
+
+    activate(0, 2, 0)
+    assert follower.groups == {0, 2}
+    follower.wake(SEEK_NS)
+    assert follower.groups == ({0, 2} if room is None else {2})
+    activate(1, 3, SEEK_NS + 1)
+    assert follower.groups == {2, 3}
 
 
 @pytest.mark.parametrize(

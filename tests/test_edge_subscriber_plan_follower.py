@@ -112,7 +112,8 @@ class Stage:
         self, wanted: Collection[int] | None, loss: float = 0.2, start: Mapping[bytes, int] | None = None,
         grade: Grade = Grade.GUARANTEED, sessions: Collection[bytes] | None = None,
     ) -> Customer:  # fmt: skip
-        follower = PlanFollower(wanted, STRIPES, sessions, start, SubscriberConfig(grade))
+        stripes = {name: stripe for name, stripe in STRIPES.items() if stripe in self.tapes}
+        follower = PlanFollower(wanted, stripes, sessions, start, SubscriberConfig(grade))
         self.customers.append(made := Customer(self, follower, wanted, loss))
         return made
 

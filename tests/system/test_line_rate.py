@@ -203,7 +203,7 @@ def test_watch_prints_the_symbols_that_its_line_carries_and_names_the_others(tmp
         arrow("pyarrow.parquet").write_table(table, str(plan / "rates.parquet"))
         applied = levelcast("plan", "apply", "--network", file, plan)
         assert applied.returncode == 0, applied.stderr
-        watched = levelcast("watch", "--network", file, "--line", "512kbit", "--count", 60, "--for", "50s")
+        watched = levelcast("watch", "--network", file, "--line", "512kbit", "--count", 150, "--for", "50s")
     assert watched.returncode == 0, watched.stderr
     printed = {row.split(",")[4] for row in watched.stdout.splitlines()[1:]}
     named = [line.split(": ") for line in watched.stderr.splitlines() if "the line does not carry" in line]

@@ -5,7 +5,8 @@ for each stripe, the sessions that carry the requested instruments, or all sessi
 
 1. The first packet of a stripe determines the active plan: by the number in its session's name, or number 0 for the
    one session of a stripe without a plan. An end of session does not: ends of old sessions are repeated for a while.
-2. The follower requests the plan from its plan session. Then it follows the plan's sessions and joins their groups.
+2. The follower requests the plan from its plan session. Then it follows the plan's sessions and joins their groups. It
+   leaves group 0 when every stripe is known, or with a line after `SEEK_NS`.
 3. The parts of the next plan are sent to all groups, and a READY mark in each session has their number. So the plan is
    known, and its groups are joined, before it takes effect.
 4. A LAST mark is the end of its session. After the first one, the sessions of the next plan are followed from their
@@ -58,6 +59,8 @@ from levelcast.wire.watermark import Watermark
 SILENT_NS = 3_000_000_000
 LOOK_NS = 1_000_000_000
 """Interval of the check for idle sessions."""
+SEEK_NS = 3_000_000_000
+"""Several intervals of the heartbeats by which a plan is found."""
 TENTATIVE_NS = 2_000_000_000
 """If only an end of session is received for this long, it is the end of the day."""
 BASE = 0
@@ -195,6 +198,8 @@ class PlanFollower:
         self._look_ns = 0
         self._alone = -1
         self._begun = False
+        self._seek_until_ns: int | None = None
+        """With a line, the time until which group 0 is joined to find stripes; it has packets of each."""
 
     # -- the interface of a subscriber --------------------------------------------------------------------
 
@@ -312,6 +317,8 @@ class PlanFollower:
     def _begin(self, now: int) -> list[Happening]:
         """Start at the caller's positions, or with the sessions that it specifies."""
         self._begun = True
+        if self._room is not None:
+            self._seek_until_ns = now + SEEK_NS
         effects: list[Happening] = []
         for name in sorted({*self._start, *(self._chosen or ())}, key=self._place):
             stripe, number = self._place(name)
@@ -504,10 +511,18 @@ class PlanFollower:
             if ready in track.known and (not track.eras or ready[0] > track.eras[-1].number):
                 plan = track.known[ready]
                 wanted |= self._groups_of(plan, set(self._sessions(track, plan)))
-        wanted = wanted or {BASE}
+        if not wanted or self._seeks():
+            wanted.add(BASE)
         effects += [JoinGroup(group) for group in sorted(wanted - self._joined)]
         effects += [Leave(group) for group in sorted(self._joined - wanted)]
         self._joined = wanted
+
+    def _seeks(self) -> bool:
+        """Return whether a stripe is unknown: its packets may be in no group of the other stripes' plans."""
+        if self._chosen is not None or self._seek_until_ns == 0:
+            return False
+        found = {track.stripe for track in self._tracks.values() if track.eras}
+        return not found.issuperset(self._unplanned.values())
 
     def _groups_of(self, plan: ChannelPlan, names: set[bytes]) -> set[int]:
         places = (parse_session(name) for name in names)
@@ -602,6 +617,9 @@ class PlanFollower:
     def _look(self, now: int, effects: list[Happening]) -> None:
         """Request the next messages of idle sessions."""
         self._look_ns = now + LOOK_NS
+        if self._seek_until_ns and self._seek_until_ns <= now:
+            self._seek_until_ns = 0
+            self._regroup(effects)
         for track in list(self._tracks.values()):
             if track.tentative is not None and not track.eras and track.tentative[1] + TENTATIVE_NS <= now:
                 name, track.tentative = track.tentative[0], None
