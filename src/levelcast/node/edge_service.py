@@ -34,7 +34,6 @@ from levelcast.edge.server.retransmit_store import RetransmitConfig
 from levelcast.errors import NetError
 from levelcast.network import MulticastGroup, Network, Stripe
 from levelcast.network.line_assignment import LineAssignment
-from levelcast.network.placement import part_of
 from levelcast.network.sessions import stripe_session
 from levelcast.node.edge_state_files import EdgeFiles
 from levelcast.node.line_budget_file import line_budgets
@@ -137,8 +136,7 @@ class EdgeService:
             RetransmitConfig(edge.store_bytes, edge.packet_bytes),
             limits=PlanLimits.of_network(network),
         )
-        data = directory.parents[part_of(network, receiver, stripe).count("/")]
-        budgets = line_budgets(network, receiver, stripe, data)
+        budgets = line_budgets(network, receiver, stripe, directory)
         self.server = EdgeServer(self._files.restore(first, network.tape.segment_records), now, config, budgets)
         self._ttl = self._socket_ttl = edge.ttl
         self._udp, tcp = _open_sockets(interface, edge.ttl)

@@ -16,6 +16,7 @@ from levelcast.edge.server.line_budget import LineBudget, state_words
 from levelcast.errors import NetError
 from levelcast.network import MulticastGroup, Network
 from levelcast.network.line_assignment import share_of_line
+from levelcast.network.placement import part_of
 
 AGAIN_NS = 1_000_000
 
@@ -57,13 +58,17 @@ class SharedLineBudget(LineBudget):
 
 
 def line_budgets(
-    network: Network, receiver: str, stripe: str, data: Path
+    network: Network, receiver: str, stripe: str, directory: Path
 ) -> Callable[[MulticastGroup, int], LineBudget]:
-    """Return a function that opens the budget of a group with a rate, by its range and number."""
-    directory, sender = data / ".lines" / receiver, network.stripe(stripe).index
+    """Return a function that opens the budget of a group with a rate, by its range and number.
+
+    `directory` is that of the receiver's part in the stripe.
+    """
+    data = directory.parents[part_of(network, receiver, stripe).count("/")]
+    lines, sender = data / ".lines" / receiver, network.stripe(stripe).index
 
     def opened(group: MulticastGroup, number: int) -> LineBudget:
-        path = directory / f"{group.at(number).address}-{group.port}"
+        path = lines / f"{group.at(number).address}-{group.port}"
         return SharedLineBudget(path, share_of_line(network, group), sender, len(network.stripes))
 
     return opened
