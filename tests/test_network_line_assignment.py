@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from levelcast.network import MulticastGroup, Network, NetworkError, SecondaryNode, five_cities, parse_network
 from levelcast.network.line_assignment import LineAssignment, holders, preference
+from levelcast.network.stripe_config import ring_config
 from levelcast.network.warnings import warnings
 
 CITIES = five_cities()
@@ -92,29 +93,38 @@ def test_one_receiver_that_is_left_has_both_lines() -> None:
     assert set(holders(BOTH, ["tokyo-1"]).values()) == {"tokyo-1"}
 
 
-def test_a_receiver_sends_to_its_lines_in_the_ring_and_to_groups_without_a_line_always() -> None:
+def test_a_receiver_sends_to_its_lines_and_to_groups_without_a_line_always() -> None:
     network = cities(group("all", 9, "europe", None), group("a", 1, "europe", "a"), group("b", 2, "europe", "b"))
-    ids = {receiver.name: receiver.id for receiver in network.receivers}
 
-    def names(receiver: str, *members: str) -> list[str]:
-        return [each.name for each in LineAssignment(network, receiver).groups([ids[name] for name in members])]
+    def names(receiver: str, *lines: str) -> list[str]:
+        return [each.name for each in LineAssignment(network, receiver).groups(lines)]
 
     assert names("london-1") == ["all"]
-    assert names("london-1", "london-1", "frankfurt-1", "tokyo-1") == ["all", "a"]
-    assert names("frankfurt-1", "frankfurt-1", "tokyo-1", "new-york-1") == ["all", "b"]
-    assert names("new-york-1", "frankfurt-1", "tokyo-1", "new-york-1") == ["a"]
+    assert names("london-1", "b", "unknown") == ["all", "b"]
+    assert names("new-york-1", "b", "a") == ["a", "b"]
     assert bool(LineAssignment(network, "tokyo-1"))
     assert not LineAssignment(cities(group("all", 9, "europe", None)), "tokyo-1")
 
 
-def test_secondaries_count_as_operable_unless_they_are_said_to_be_down() -> None:
+def test_the_configuration_of_a_stripe_has_lines_and_receivers_of_both_layers_by_id() -> None:
     below = SecondaryNode("new-york-2", 1001, "new-york", "london-1")
     network = replace(BOTH, secondaries=(below,))
     assert preference(network, "americas")[:2] == ["new-york-1", "new-york-2"]
-    ids = [receiver.id for receiver in network.receivers]
-    lines = LineAssignment(network, "london-1")
-    assert [each.name for each in lines.groups(ids)] == ["europe-a"]
-    assert [each.name for each in lines.groups(ids, down=["new-york-2"])] == ["americas-b", "europe-a"]
+    ids = {each.name: each.id for each in network.releasing}
+    (americas, *_) = ring_config(network).lines
+    assert americas.lines == ("americas-a", "americas-b")
+    assert americas.order == tuple(ids[name] for name in preference(network, "americas"))
+    assert holders(network, ["london-1", "new-york-1"])["americas-b"] == "london-1"
+    assert holders(network, ["london-1", "new-york-1", "new-york-2"])["americas-b"] == "new-york-2"
+
+
+def test_more_lines_than_a_ring_announces_are_refused() -> None:
+    text = "".join(
+        f'[[edge.group]]\nname = "g{n}"\naddress = "239.192.75.1"\nport = {32000 + n}\nregion = "europe"\nline = "l{n}"\n'
+        for n in range(257)
+    )
+    with pytest.raises(NetworkError, match="is line 257 of the file; the maximum is 256"):
+        cities(text)
 
 
 def test_a_region_with_one_receiver_is_worth_a_warning() -> None:
