@@ -120,8 +120,7 @@ def test_the_configuration_of_a_stripe_has_lines_and_receivers_of_both_layers_by
 
 def test_more_lines_than_a_ring_announces_are_refused() -> None:
     text = "".join(
-        f'[[edge.group]]\nname = "g{n}"\naddress = "239.192.75.1"\nport = {32000 + n}\nregion = "europe"\nline = "l{n}"\n'
-        for n in range(257)
+        group(f"g{n}", 1, "europe", f"l{n}").replace("port = 31001", f"port = {32000 + n}") for n in range(257)
     )
     with pytest.raises(NetworkError, match="is line 257 of the file; the maximum is 256"):
         cities(text)

@@ -191,7 +191,7 @@ def test_the_node_that_serves_a_group_of_one_reports_it_until_the_group_is_forme
     assert watch.wake_ns == START + 50 * MS + silent_ns
     report = GroupRequest(A, 0, 5, A, P)
     assert watch.due(START + 50 * MS + silent_ns) == [report]
-    assert watch.wake_ns == START + 50 * MS + silent_ns + PIPELINED.ask_ns
+    assert watch.wake_ns == START + 50 * MS + silent_ns + TAU_R
     watch.take(Group(6, SERVER, A, ()), START + 300 * MS)
     assert watch.wake_ns is None
 

@@ -27,6 +27,8 @@ BREAKS = {
     "have-of-any-ring": "cover",
     "group-says-own-have": "cover",
     "turns-above-groups": "liveness",
+    "group-of-one-unwatched": "liveness",
+    "lines-with-rings-only": "liveness",
     "watermark-too-early": "assertion",
     "watermark-left-out": "no hole",
     "merge-by-sequence": "merged order",

@@ -93,6 +93,8 @@ class GroupServer:
         self._invited: set[int] = set()
         self._joined: dict[int, GroupRequest] = {}
         self._leaving: set[int] = set()
+        self._orphaned: dict[int, int] = {}
+        """Failed primaries, and the number of the group that each had."""
         self._refused: dict[tuple[int, int], Refusal] = {}
         self._deadline_ns = 0
         self._repeat_ns = 0
@@ -107,6 +109,10 @@ class GroupServer:
                 self._on_plea(message, now)
             elif isinstance(message, Group):
                 self._on_group(message)
+            elif isinstance(message, LineRequest):
+                self._on_line_request(message)
+        if self.config.lines and ring is not None:
+            self._request_orphans(ring, now)
         if self.phase == "WAITING" and now >= self._deadline_ns:
             self._gather(now)
         if self.phase == "GATHERING":
@@ -169,6 +175,21 @@ class GroupServer:
             self._refuse(plea._replace(secondary=plea.suspect, suspect=plea.primary), now)
         if plea.suspect not in self._invited or self.phase != "GATHERING":
             self._request(plea.suspect, now)
+
+    def _on_line_request(self, request: LineRequest) -> None:
+        """Send a receiver the group that it serves: since its restart it does not know whom to watch."""
+        group = self.groups.get(request.sender)
+        if group is not None:
+            self._effects.append(Send(request.sender, passed_on(group, self.server)))
+
+    def _request_orphans(self, ring: Ring, now: int) -> None:
+        """Form the groups of failed primaries anew: a secondary that has failed too would be reported by nobody."""
+        serving = {life.member for life in ring.members} | self.secondaries
+        for primary, group in self.groups.items():
+            if primary not in serving and self._orphaned.get(primary) != group.number:
+                self._orphaned[primary] = group.number
+                for member in group.members:
+                    self._request(member, now)
 
     def _request(self, secondary: int, now: int) -> None:
         self._pending.add(secondary)

@@ -39,12 +39,12 @@ class GroupWatch:
         self._heard_ns = dict.fromkeys(self._heard_ns, now)
 
     def due(self, now: int) -> list[GroupRequest]:
-        """Return the reports that are due, each every `ask` until another group is received."""
+        """Return the reports that are due, each every τ_r until another group is received."""
         group, found = self._group, []
         for secondary in self._heard_ns if group is not None else ():
             if now >= self._due_ns(secondary):
                 assert group is not None
-                self._report_ns[secondary] = now + self._timing.ask_ns
+                self._report_ns[secondary] = now + self._timing.request_ns
                 found.append(GroupRequest(group.primary, 0, group.number, group.primary, secondary))
         return found
 

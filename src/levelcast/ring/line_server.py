@@ -65,8 +65,9 @@ class LineServer:
                 self._on_reply(message, now)
         if ring is not None:
             self._compare(ring, secondaries, now, formed=formed)
-        self._say(now)
-        times = [self._check_ns, self._say_ns if self._says else None, self._ask_ns if self._asks else None]
+        self._say(ring, now)
+        check_ns = self._check_ns if ring is not None else None
+        times = [check_ns, self._say_ns if self._says else None, self._ask_ns if self._asks else None]
         self.wake_ns = min((at_ns for at_ns in times if at_ns is not None), default=None)
         return self._effects
 
@@ -111,13 +112,15 @@ class LineServer:
         self._check_ns = None
         found = assigned(self.config, operable)
         if found != self.newest.holders and self.newest.generation == ring.generation:
-            number = ((self.newest.number >> 32) + 1) << 32 | self.server << 16 | self.life & 0xFFFF
-            self.newest = self._sealed(LineHolders(ring.generation, self.server, number, found))
-            self._says, self._say_ns = self.timing.attempts, now
-            self._effects.append(
-                LinesAssigned(0, number, tuple(node for node, _ in found), tuple(line for _, line in found))
-            )
-            self._request(now)
+            self._announce(found, self.newest, now)
+
+    def _announce(self, found: tuple[tuple[int, str], ...], before: LineHolders, now: int) -> None:
+        number = ((before.number >> 32) + 1) << 32 | self.server << 16 | self.life & 0xFFFF
+        self.newest = self._sealed(LineHolders(before.generation, self.server, number, found))
+        self._says, self._say_ns = self.timing.attempts, now
+        members, lines = (node for node, _ in found), (line for _, line in found)
+        self._effects.append(LinesAssigned(0, number, tuple(members), tuple(lines)))
+        self._request(now)
 
     def _sealed(self, message: LineHolders) -> LineHolders:
         return seal_message(message, self.config.domain)
@@ -127,15 +130,16 @@ class LineServer:
     def _request(self, now: int) -> None:
         self._asks, self._ask_ns = self.timing.attempts, now
 
-    def _say(self, now: int) -> None:
+    def _say(self, ring: Ring | None, now: int) -> None:
         newest = self.newest
         if self._says and now >= self._say_ns and newest is not None:
             self._says, self._say_ns = self._says - 1, now + self.timing.request_ns
             self._effects.append(Send(GROUP, newest))
         if self._asks and now >= self._ask_ns:
             self._asks, self._ask_ns = self._asks - 1, now + self.timing.request_ns
-            version = _version(newest) if newest is not None else (0, 0)
-            self._effects.append(Send(GROUP, LineRequest(self.server, *version)))
+            generation = ring.generation if ring is not None else 0
+            number = newest.number if newest is not None and newest.generation == generation else 0
+            self._effects.append(Send(GROUP, LineRequest(self.server, generation, number)))
 
 
 def _version(message: LineHolders) -> tuple[int, int]:

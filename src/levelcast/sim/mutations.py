@@ -18,6 +18,8 @@ from levelcast.edge.subscriber.latest_only import LatestOnly
 from levelcast.edge.subscriber.session_reader import SessionReader
 from levelcast.protocol import history
 from levelcast.ring import acknowledge, listener, member, quorum, reformation_server, secondary_claims, witness
+from levelcast.ring.group_server import GroupServer
+from levelcast.ring.line_server import LineServer
 from levelcast.ring.schedule import Lineage
 from levelcast.ring.secondary import Secondary
 from levelcast.ring.source import Source
@@ -274,6 +276,10 @@ MUTATIONS: dict[str, Mutation] = {
                 (Secondary, "_lowest_have", lambda self, now: self.history.have)),
         _clause("turns-above-groups", "S8", "11", "turns of different groups are compared",
                 (secondary_claims.SecondaryClaims, "hear", _turns_above_groups)),
+        _clause("group-of-one-unwatched", "H1", "lines", "a primary does not report a secondary that has stopped",
+                (GroupServer, "_on_report", _nothing)),
+        _clause("lines-with-rings-only", "H2", "lines", "lines are assigned with a ring only, not with a group",
+                (LineServer, "_announce", _nothing)),
         _clause("watermark-too-early", "W1", "15", "a watermark is one interval ahead of what is complete",
                 (Packetizer, "advance", lambda self, complete_ns, now:
                  _watermarks(self, complete_ns + self.config.watermark_ns, now))),
