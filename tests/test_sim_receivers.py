@@ -16,7 +16,7 @@ from tests.test_sim_engine_world import Puppet, make_world
 
 SEEDS = range(5_300_000, 5_300_030)
 SEARCHED = range(60)
-SEARCHED_ELSEWHERE = {"merge-by-sequence": range(160, 170), "answers-other-records": range(60, 70)}
+SEARCHED_ELSEWHERE = {"merge-by-sequence": range(160, 170), "orphan-keeps-primary": range(100, 105)}
 """Seeds for clauses that few histories need."""
 
 BREAKS = {
