@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+
+import pytest
 
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import GROUP, Send
@@ -14,6 +17,7 @@ from levelcast.ring.group_watch import GroupWatch
 from levelcast.ring.line_duty import CHECK_ASKS, LineDuty
 from levelcast.ring.line_server import LineServer
 from levelcast.ring.secondary import Secondary
+from levelcast.sim.mutations import MUTATIONS
 from levelcast.timing.secondary import silent_after_ns
 from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import (
@@ -182,6 +186,32 @@ def test_a_secondary_sends_to_the_lines_of_the_newest_assignment() -> None:
     assert passed == [ring(1 << 32, (P, "a"), (Q, "b")), holders(1 << 32, (A, "a"), (P, "b"))]
 
 
+def test_a_secondary_that_stops_as_planned_waits_until_another_receiver_sends_to_its_line() -> None:
+    secondary = Secondary(config(), P, JournalImage(1), first_tip(config()), START)
+    group = seal_message(Group(5 << 32, SERVER, A, (P,)), config().domain)
+    secondary.step((ring(1 << 32, (P, "a"), (Q, "b")), group), START)
+    secondary.leave()
+    without = seal_message(Group(6 << 32, SERVER, A, ()), config().domain)
+    secondary.step((without,), now := START + 10 * MS)
+    assert not secondary.has_left, "nobody else has its line"
+    secondary.step((holders(1 << 32, (A, "a"), (Q, "b")),), now)
+    assert (secondary.lines(now), secondary.has_left) == (("a",), False)
+    assert secondary.wake_ns is not None
+    assert secondary.wake_ns <= now + PIPELINED.hear_ns
+    secondary.step((), now + PIPELINED.hear_ns)
+    assert secondary.has_left
+
+
+def test_a_ring_without_a_receiver_takes_its_lines_with_the_same_overlap() -> None:
+    duty = LineDuty(A, PIPELINED, secondaries=False)
+    duty.enter(ring(1 << 32, (A, "a"), (B, "b")), START)
+    duty.lose(2 << 32, START)
+    assert duty.wake_ns(START) == START + PIPELINED.hear_ns
+    assert (duty.held(START), duty.held(START + PIPELINED.hear_ns)) == (("a",), ())
+    duty.hear(holders(9, (A, "a")), START + MS)
+    assert duty.held(START + PIPELINED.hear_ns) == (), "an assignment of the old ring"
+
+
 def test_the_node_that_serves_a_group_of_one_reports_it_until_the_group_is_formed_anew() -> None:
     watch = GroupWatch(PIPELINED)
     watch.take(Group(5, SERVER, A, (P,)), START)
@@ -209,3 +239,39 @@ def test_a_server_forms_a_group_without_the_one_that_its_primary_reports_and_mov
     assert server.keeper.secondaries == {Q}
     (moved,) = (send.message for send in formed if isinstance(send, Send) and isinstance(send.message, LineHolders))
     assert moved.holders == ((A, "a"), (Q, "b"))
+
+
+# -- clauses that few random histories need: each promise holds, and breaks without its clause ------------------------
+
+
+def sends_to_the_newest_line() -> None:
+    duty = LineDuty(A, PIPELINED, secondaries=True)
+    duty.hear(holders(2, (A, "a")), START)
+    duty.hear(holders(1, (B, "a")), START + MS)
+    assert duty.held(START + PIPELINED.hear_ns + MS) == ("a",), "newest"
+
+
+def moves_the_line_of_a_secondary_that_fails_with_its_primary() -> None:
+    server = ReformationAndGroupServer(config(), SERVER, JournalImage(1), START)
+    served = seal_message(Group(5 << 32, OTHER, C, (P,)), config().domain)
+    server.step((ring(1 << 32, (P, "a"), (Q, "b")), Repair(C, (served,))), START)
+    without_c = make_ring(2 << 32, (A, B))._replace(edges=((P, "a"), (A, "b")), sealed=b"")
+    now = START + 500 * MS
+    server.step((seal_message(without_c, config().domain),), now)
+    while (wake_ns := server.wake_ns) is not None:
+        server.step((), now := max(now, wake_ns))
+    assert P not in server.keeper.secondaries, "moved"
+
+
+CLAUSES: dict[str, tuple[Callable[[], None], str]] = {
+    "older-assignment-counts": (sends_to_the_newest_line, "newest"),
+    "orphans-unwatched": (moves_the_line_of_a_secondary_that_fails_with_its_primary, "moved"),
+}
+
+
+@pytest.mark.parametrize("name", CLAUSES)
+def test_a_promise_about_lines_holds_and_breaks_without_its_clause(name: str) -> None:
+    promise, broken = CLAUSES[name]
+    promise()
+    with MUTATIONS[name].applied(), pytest.raises(AssertionError, match=broken):
+        promise()

@@ -5,6 +5,7 @@
 - **Overlap.** A receiver starts to send to a new line as soon as it receives the assignment. It stops with a line that
   it has lost δ_N + k_r·τ_r later: every receiver has the assignment by then. So a line that moves between two running
   receivers is never without one. Meanwhile both send the same numbered bytes, and a subscriber drops the second copy.
+- A ring without this receiver takes all its lines, with the same overlap. A planned stop waits for the end of it.
 - A receiver that has restarted may have missed an assignment. It has no line until it has received one, and requests it
   from the servers every τ_r. After k_r requests without an answer it uses that of the RING in its journal.
 - In a stripe with secondaries a receiver requests the newest assignment at long intervals: it may have missed all
@@ -55,6 +56,10 @@ class LineDuty:
         """Take over the assignment of a RING."""
         self._take((ring.generation, 0), ring.edges, now)
 
+    def lose(self, generation: int, now: int) -> None:
+        """Give up all lines: there is a ring of this generation without this receiver."""
+        self._take((generation, 0), (), now)
+
     def hear(self, message: LineHolders, now: int) -> None:
         """Take over an assignment, if it is newer than the known one."""
         if self._take((message.generation, message.number), message.holders, now):
@@ -74,13 +79,24 @@ class LineDuty:
             return None
         return LineRequest(self._receiver, *self._version)
 
+    def wake_ns(self, now: int) -> int | None:
+        """Return the time of the next request, or of the end of an overlap."""
+        times = [until_ns for until_ns in self._until_ns.values() if until_ns > now]
+        return min(times if self.ask_ns is None else [*times, self.ask_ns], default=None)
+
+    def _is_newer(self, version: Version) -> bool:
+        return version > self._version
+
+    def _stop_ns(self, now: int) -> int:
+        """Return the time at which it stops with a line that it loses now."""
+        return now + self._timing.hear_ns
+
     def _take(self, version: Version, holders: tuple[tuple[int, str], ...], now: int) -> bool:
-        if version <= self._version:
+        if not self._is_newer(version):
             return False
         lines = tuple(line for node, line in holders if node == self._receiver)
-        stop_ns = now + self._timing.hear_ns
         self._until_ns = {line: until_ns for line, until_ns in self._until_ns.items() if now < until_ns}
-        self._until_ns |= dict.fromkeys(self._lines, stop_ns)
+        self._until_ns |= dict.fromkeys(self._lines, self._stop_ns(now))
         self._until_ns = {line: until_ns for line, until_ns in self._until_ns.items() if line not in lines}
         self._version, self._lines = version, lines
         self._journaled = self.newest = None

@@ -131,6 +131,8 @@ class Listener(ReceiverHooks):
         """The claims of this receiver's secondaries (rule 11)."""
         self._duty = LineDuty(member, self.timing, secondaries=bool(config.homes)) if config.lines else None
         self._watch = GroupWatch(self.timing) if config.lines else None
+        self._has_lines = False
+        """It sends to a line: a planned stop waits until another receiver does."""
         self.released = base.slot
         self.late_releases = 0
         self.wake_ns: int | None = now
@@ -193,8 +195,8 @@ class Listener(ReceiverHooks):
         return self._schedule.members if self._schedule is not None else ()
 
     def lines(self, now: int) -> tuple[str, ...]:
-        """Return the lines to which this receiver sends at `now` (MS §4.3); none outside the ring."""
-        return self._duty.held(now) if self._duty is not None and self.state not in ("NEW", "OUTSIDE") else ()
+        """Return the lines to which this receiver sends at `now` (MS §4.3); none before its first ring."""
+        return self._duty.held(now) if self._duty is not None and self.state != "NEW" else ()
 
     @property
     def open_repairs(self) -> int:
@@ -250,6 +252,7 @@ class Listener(ReceiverHooks):
         self._look_for_missing(now)
         self._servers_turn(now)
         self._lines_turn(now)
+        self._has_lines = bool(self.lines(now))
         self.wake_ns = self._next_wake(now)
         return self._effects
 
@@ -571,10 +574,17 @@ class Listener(ReceiverHooks):
             self._effects.append(Send(SERVERS, request))
         self._effects.extend(Send(SERVERS, report) for report in self._watch.due(now))
 
-    def _lines_wake_ns(self) -> int | None:
+    def _lose_lines(self, generation: int, now: int) -> None:
+        """Leave the lines to the receivers of a ring without this one."""
+        if self._duty is not None:
+            self._duty.lose(generation, now)
+
+    def _lines_wake_ns(self, now: int) -> int | None:
         if self._duty is None or self._watch is None or not self._trusted:
             return None
-        return min((at_ns for at_ns in (self._duty.ask_ns, self._watch.wake_ns) if at_ns is not None), default=None)
+        return min(
+            (at_ns for at_ns in (self._duty.wake_ns(now), self._watch.wake_ns) if at_ns is not None), default=None
+        )
 
     # -- rings (rules 12, 13) -------------------------------------------------------------------------------
 
@@ -654,7 +664,7 @@ class Listener(ReceiverHooks):
 
     def _next_wake(self, now: int) -> int:
         wake = self._own_wake_ns(now)
-        if (lines_ns := self._lines_wake_ns()) is not None:
+        if (lines_ns := self._lines_wake_ns(now)) is not None:
             wake = min(wake, lines_ns)
         self.release_is_next = False
         schedule, witness = self._schedule, self._witness

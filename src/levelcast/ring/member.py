@@ -79,8 +79,8 @@ class Member(Listener):
 
     @property
     def has_left(self) -> bool:
-        """Return whether it is in no ring, or in one that it cannot help: its clock is not trusted."""
-        return self._leaving and (self._reports.outside or self.state == "SILENT")
+        """Return whether it is in no ring and has no line, or cannot help: its clock is not trusted."""
+        return self._leaving and ((self._reports.outside and not self._has_lines) or self.state == "SILENT")
 
     def status(self, now: int) -> MemberStatus:
         """Return its state at `now`, and the secondaries that it covers."""
@@ -155,7 +155,11 @@ class Member(Listener):
             if len(self._early) < MAX_EARLY_TOKENS:
                 self._early.append(token)
         elif token.generation > self.promised:
-            self._reports.hear_of_other_ring(now)
+            self._hear_of_other_ring(token.generation, now)
+
+    def _hear_of_other_ring(self, generation: int, now: int) -> None:
+        self._reports.hear_of_other_ring(now)
+        self._lose_lines(generation, now)
 
     # -- marks for the sources (rule 10) --------------------------------------------------------------------
 
@@ -258,7 +262,7 @@ class Member(Listener):
         if ring.generation < self.promised or ring.generation <= self.generation:
             return
         if ring.generation > self.promised or not self._is_member_of(ring):
-            self._reports.hear_of_other_ring(now)
+            self._hear_of_other_ring(ring.generation, now)
             return
         refused = refusal(ring, now, self.timing)
         if refused is not None:

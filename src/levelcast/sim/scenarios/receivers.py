@@ -18,7 +18,8 @@ the ring is checked at the secondaries too. In addition:
 
 `TEMPERS` selects special faults: faults only at secondaries, over a network without other loss; a primary that fails
 with the last fault for good, so that its secondaries must find another one; a subscriber's line that fails for good; or
-receivers that hold lines, one at a time and without other faults (`levelcast.sim.line_kills`).
+receivers that hold lines, one at a time and without other faults: crashes and planned stops
+(`levelcast.sim.line_kills`).
 """
 
 from __future__ import annotations
@@ -56,10 +57,6 @@ from levelcast.wire.messages import Group, GroupRequest, GroupToken, LineRequest
 FIRST_SECONDARY = 301
 SETTLED_AFTER_NS = 600 * MS
 """Time of the first fault if only secondaries have faults: the ring is complete by then."""
-
-LOAD_NS = 100 * MS
-"""In the long histories of the temper `holders`, sources submit during one of four such intervals: lines with a rate
-could not send more."""
 
 GRAINS_NS = (0, 2 * MS, 2 * MS, 2 * MS, 3 * MS)
 """Intervals at which nodes poll socket and clock; 0 for continuously. A batch costs little more than a message."""
@@ -132,8 +129,7 @@ class ReceiversHistory(RingHistory):
 
     def _submit(self, node: SimNode, together: int) -> None:
         """Submit packets, but none after the last submit time: the end checks need a fixed set of packets."""
-        rests = self._temper == "holders" and self.world.now // LOAD_NS % 4 > 0
-        if self.world.now <= START_NS + self.fault_ns + LAST_SUBMIT_NS and not rests:
+        if self.world.now <= START_NS + self.fault_ns + LAST_SUBMIT_NS:
             super()._submit(node, together)
 
     def _packet(self, node: SimNode, source: Source) -> tuple[bytes, int]:
@@ -172,7 +168,9 @@ class ReceiversHistory(RingHistory):
     def _kill_holders(self, kills: int) -> None:
         self.line_checks.look()
         rng = Random(f"kills {self.seed}")
-        self.line_checks.kill_later(rng, kills, lambda node, down_ns: self.down_for(node, down_ns, wipe=False))
+        self.line_checks.kill_later(
+            rng, kills, lambda node, down_ns: self.down_for(node, down_ns, wipe=False), self._planned_stops.stop
+        )
 
     def customers(self) -> list[int]:
         return [customer.id for customer in self.crowd.customers]
