@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelcast.network import MulticastGroup, Network, NetworkError, SecondaryNode, five_cities, parse_network
-from levelcast.network.line_assignment import LineAssignment, holders, preference
+from levelcast.network.line_assignment import LineAssignment, holders, preference, scope_ttl
 from levelcast.network.stripe_config import ring_config
 from levelcast.network.warnings import warnings
 
@@ -152,3 +152,23 @@ def test_a_group_may_have_a_line_and_a_scope() -> None:
 def test_a_wrong_line_is_told(groups: tuple[str, ...], says: str) -> None:
     with pytest.raises(NetworkError, match=says):
         cities(*groups)
+
+
+def test_a_receiver_of_another_region_adds_the_routers_to_the_nearest_site_of_the_region() -> None:
+    line = replace(BOTH.edge.groups[2], ttl=4)
+    assert line.region == "europe"
+    assert BOTH.links is not None
+    assert scope_ttl(BOTH, "london-1", line) == scope_ttl(BOTH, "new-york-1", line) == 4, "no routers were measured"
+    hops = {("london", "new-york"): 7, ("frankfurt", "new-york"): 9, ("frankfurt", "tokyo"): 252}
+    pairs = {ends: replace(link, hops=hops.get(ends)) for ends, link in BOTH.links.pairs.items()}
+    network = replace(BOTH, links=replace(BOTH.links, pairs=pairs))
+    assert [scope_ttl(network, f"{name}-1", line) for name in ("london", "new-york", "tokyo")] == [4, 11, 255]
+    assert scope_ttl(network, "new-york-1", replace(line, region=None)) == 4
+    assert scope_ttl(network, "new-york-1", replace(line, ttl=None)) == network.edge.ttl + 7
+
+
+def test_a_line_of_a_region_without_receivers_is_one_sentence() -> None:
+    with pytest.raises(NetworkError) as caught:
+        cities(group("nowhere-a", 1, "moon", "a"))
+    (problem,) = caught.value.problems
+    assert problem.message == 'edge group "nowhere-a" is for region "moon", which has no receiver'

@@ -11,6 +11,9 @@ A region has lines, `[[edge.group]]`s with `line = "a"`, `"b"`; a subscriber joi
 4. The primaries of the current ring are operable, and the secondaries of all groups.
 
 Every receiver of a region sends to its groups without a line, regardless of which receivers are operable.
+
+**Scope.** The `ttl` of a group reaches the subscribers of its region from a site of the region. A receiver of another
+region that has the line adds the routers to the nearest site of the region, if the links have `hops` (`scope_ttl`).
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from levelcast.protocol.lines import holders as assign_lines
 if TYPE_CHECKING:
     from levelcast.network.model import MulticastGroup, Network, ReceiverNode, SecondaryNode
 
-__all__ = ["LineAssignment", "holders", "preference", "region_lines", "warnings"]
+MOST_TTL = 255
+
+__all__ = ["LineAssignment", "holders", "preference", "region_lines", "scope_ttl", "warnings"]
 
 
 def preference(network: Network, region: str | None) -> list[str]:
@@ -56,6 +61,18 @@ def region_lines(network: Network) -> list[RegionLines[str]]:
 def holders(network: Network, operable: Collection[str]) -> dict[str, str]:
     """Return the receiver of each edge group that is a line, by name; empty if no receiver is operable."""
     return assign_lines(region_lines(network), operable)
+
+
+def scope_ttl(network: Network, receiver: str, group: MulticastGroup) -> int:
+    """Return the hop limit of packets that a receiver sends to a group (MS §4.3)."""
+    ttl = network.edge.ttl if group.ttl is None else group.ttl
+    if group.region in (None, network.region_of(receiver)):
+        return ttl
+    here = next(each.site for each in network.releasing if each.name == receiver)
+    region = (site.name for site in network.sites if site.region == group.region)
+    links = (network.links.between(here, site) for site in region if network.links is not None)
+    hops = min((link.hops for link in links if link is not None and link.hops is not None), default=0)
+    return min(ttl + hops, MOST_TTL)
 
 
 def _is_line_of(group: MulticastGroup, region: str | None) -> bool:

@@ -98,6 +98,8 @@ class Link:
     jitter_ns: int = 0
     """Additional delay after which a packet counts as late."""
     loss_ratio: float = 0.0
+    hops: int | None = None
+    """Number of routers between the sites; None: not measured."""
     source: str = field(default="", compare=False)
     """The included file that has it; empty for the network file itself."""
 

@@ -33,7 +33,7 @@ from levelcast.edge.server.plan_switch import PlanLimits
 from levelcast.edge.server.retransmit_store import RetransmitConfig
 from levelcast.errors import NetError
 from levelcast.network import MulticastGroup, Network, Stripe
-from levelcast.network.line_assignment import LineAssignment
+from levelcast.network.line_assignment import LineAssignment, scope_ttl
 from levelcast.network.sessions import stripe_session
 from levelcast.node.edge_state_files import EdgeFiles
 from levelcast.node.snapshot_server import SnapshotServer
@@ -136,7 +136,8 @@ class EdgeService:
             limits=PlanLimits.of_network(network),
         )
         self.server = EdgeServer(self._files.restore(first, network.tape.segment_records), now, config)
-        self._ttl = self._socket_ttl = edge.ttl
+        self._ttls = {group.name: scope_ttl(network, receiver, group) for group in edge.groups}
+        self._socket_ttl = edge.ttl
         self._udp, tcp = _open_sockets(interface, edge.ttl)
         self._sender = Sender(self._udp, SendCounts(), edge.trains)
         self._snapshots = SnapshotServer(tcp, self.server.snapshot)
@@ -228,7 +229,7 @@ class EdgeService:
     def _multicast(self, effect: Multicast) -> int:
         """Send packets to a group; return how many were lost."""
         group = effect.group
-        ttl = self._ttl if group.ttl is None else group.ttl
+        ttl = self._ttls[group.name]
         if ttl != self._socket_ttl:  # the group's scope limits the TTL (MS §4.3)
             self._udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
             self._socket_ttl = ttl
