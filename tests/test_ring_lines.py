@@ -205,11 +205,27 @@ def test_a_secondary_that_stops_as_planned_waits_until_another_receiver_sends_to
 def test_a_ring_without_a_receiver_takes_its_lines_with_the_same_overlap() -> None:
     duty = LineDuty(A, PIPELINED, secondaries=False)
     duty.enter(ring(1 << 32, (A, "a"), (B, "b")), START)
-    duty.lose(2 << 32, START)
+    duty.lose(2 << 32, (), START)
     assert duty.wake_ns(START) == START + PIPELINED.hear_ns
     assert (duty.held(START), duty.held(START + PIPELINED.hear_ns)) == (("a",), ())
     duty.hear(holders(9, (A, "a")), START + MS)
     assert duty.held(START + PIPELINED.hear_ns) == (), "an assignment of the old ring"
+
+
+@pytest.mark.parametrize("ring_first", [True, False])
+def test_the_overlap_ends_when_the_new_receiver_has_sent_a_token_in_the_ring(ring_first: bool) -> None:
+    duty, edges = LineDuty(A, PIPELINED, secondaries=False), ((B, "a"), (C, "b"))
+    duty.enter(ring(1 << 32, (A, "a"), (A, "b")), START)
+    if ring_first:
+        duty.lose(2 << 32, edges, START)
+    duty.lose(2 << 32, (), START + MS)
+    duty.hear_token(2 << 32, C)
+    duty.lose(2 << 32, edges, START + 2 * MS)
+    assert duty.held(START + 2 * MS) == ("a",), "only B's token ends the overlap of a"
+    duty.hear_token(1 << 32, B)
+    assert duty.held(START + 2 * MS) == ("a",), "a token of the old ring"
+    duty.hear_token(2 << 32, B)
+    assert duty.held(START + 2 * MS) == ()
 
 
 def test_the_node_that_serves_a_group_of_one_reports_it_until_the_group_is_formed_anew() -> None:

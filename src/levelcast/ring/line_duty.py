@@ -5,7 +5,8 @@
 - **Overlap.** A receiver starts to send to a new line as soon as it receives the assignment. It stops with a line that
   it has lost δ_N + k_r·τ_r later: every receiver has the assignment by then. So a line that moves between two running
   receivers is never without one. Meanwhile both send the same numbered bytes, and a subscriber drops the second copy.
-- A ring without this receiver takes all its lines, with the same overlap. A planned stop waits for the end of it.
+- A ring without this receiver takes all its lines, with the same overlap. It ends early for a line of which the new
+  receiver has sent a token in that ring: it has the RING. A planned stop waits for the end of the overlap.
 - A receiver that has restarted may have missed an assignment. It has no line until it has received one, and requests it
   from the servers every τ_r. After k_r requests without an answer it uses that of the RING in its journal.
 - In a stripe with secondaries a receiver requests the newest assignment at long intervals: it may have missed all
@@ -36,6 +37,10 @@ class LineDuty:
         self._lines: tuple[str, ...] = ()
         self._until_ns: dict[str, int] = {}
         """Lines that it has lost, with the time at which it stops."""
+        self._new: dict[str, int] = {}
+        """In a ring without this receiver, the receiver of each line."""
+        self._sending: set[int] = set()
+        """Members of that ring that have sent a token in it."""
         self._journaled: Ring | None = None
         self._unanswered = 0
         self.ask_ns: int | None = None
@@ -56,9 +61,25 @@ class LineDuty:
         """Take over the assignment of a RING."""
         self._take((ring.generation, 0), ring.edges, now)
 
-    def lose(self, generation: int, now: int) -> None:
-        """Give up all lines: there is a ring of this generation without this receiver."""
-        self._take((generation, 0), (), now)
+    def lose(self, generation: int, holders: tuple[tuple[int, str], ...], now: int) -> None:
+        """Give up all lines: there is a ring of this generation without this receiver, with these receivers of lines.
+
+        `holders` is empty if only a token of the ring has arrived.
+        """
+        if self._take((generation, 0), (), now):
+            self._new, self._sending = {}, set()
+        if generation == self._version[0] and holders:
+            self._new = {line: node for node, line in holders}
+            self._end_overlaps()
+
+    def hear_token(self, generation: int, owner: int) -> None:
+        """Note that a member of the ring without this receiver has entered it."""
+        if generation == self._version[0] and self._until_ns:
+            self._sending.add(owner)
+            self._end_overlaps()
+
+    def _end_overlaps(self) -> None:
+        self._until_ns = {line: at for line, at in self._until_ns.items() if self._new.get(line) not in self._sending}
 
     def hear(self, message: LineHolders, now: int) -> None:
         """Take over an assignment, if it is newer than the known one."""

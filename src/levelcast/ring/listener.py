@@ -574,11 +574,6 @@ class Listener(ReceiverHooks):
             self._effects.append(Send(SERVERS, request))
         self._effects.extend(Send(SERVERS, report) for report in self._watch.due(now))
 
-    def _lose_lines(self, generation: int, now: int) -> None:
-        """Leave the lines to the receivers of a ring without this one."""
-        if self._duty is not None:
-            self._duty.lose(generation, now)
-
     def _lines_wake_ns(self, now: int) -> int | None:
         if self._duty is None or self._watch is None or not self._trusted:
             return None

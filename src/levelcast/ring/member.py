@@ -155,11 +155,10 @@ class Member(Listener):
             if len(self._early) < MAX_EARLY_TOKENS:
                 self._early.append(token)
         elif token.generation > self.promised:
-            self._hear_of_other_ring(token.generation, now)
-
-    def _hear_of_other_ring(self, generation: int, now: int) -> None:
-        self._reports.hear_of_other_ring(now)
-        self._lose_lines(generation, now)
+            self._reports.hear_of_other_ring(now)
+            if self._duty is not None:
+                self._duty.lose(token.generation, (), now)
+                self._duty.hear_token(token.generation, token.owner)
 
     # -- marks for the sources (rule 10) --------------------------------------------------------------------
 
@@ -262,7 +261,9 @@ class Member(Listener):
         if ring.generation < self.promised or ring.generation <= self.generation:
             return
         if ring.generation > self.promised or not self._is_member_of(ring):
-            self._hear_of_other_ring(ring.generation, now)
+            self._reports.hear_of_other_ring(now)
+            if self._duty is not None:
+                self._duty.lose(ring.generation, ring.edges, now)
             return
         refused = refusal(ring, now, self.timing)
         if refused is not None:
