@@ -241,7 +241,7 @@ def test_the_lines_of_a_killed_primary_and_secondary_move(tmp_path: Path) -> Non
 def test_twenty_kills_leave_every_region_two_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     network, kills, heard = play(tmp_path, 20, 2.0)
     bounds = stated_bounds(tmp_path / "network.toml")
-    found = [(kill, *(measured(network, kill, heard, sources) for sources in (2, 1))) for kill in kills]
+    found = [(kill, measured(network, kill, heard, 2), measured(network, kill, heard, 1)) for kill in kills]
     with capsys.disabled():
         for kill, short_ns, none_ns in found:
             print(f"{kill.name}: one source for {short_ns / 1e9:.3f} s, none for {none_ns / 1e9:.3f} s")
