@@ -92,13 +92,13 @@ class Receiver:
         data: Path,
         now: Callable[[], int],
         records_per_segment: int = 1_000_000,
-        members: Callable[[], tuple[int, ...]] = tuple,
+        held: Callable[[int], tuple[str, ...]] = lambda _: (),
         config: EdgeConfig | None = None,
     ) -> None:
         self.directory = data / name
         self.network, self.name, self.now = network, name, now
         self.complete_ns = 0
-        self._members = members
+        self._held = held
         self._config = config
         self._per_segment = records_per_segment
         self.start()
@@ -114,7 +114,7 @@ class Receiver:
                 LOOPBACK,
                 lambda: self.complete_ns,
                 self.now(),
-                members=self._members,
+                held=self._held,
                 config=self._config,
             )
         except BaseException:

@@ -70,6 +70,41 @@ def test_customers_draw_the_receivers_to_them(pings: Path, tmp_path: Path) -> No
     assert told[0]["customers"] == 14
 
 
+def test_locations_without_two_lines_within_the_limits_are_listed_with_the_receivers_they_need(pings: Path) -> None:
+    given = ["regions", str(pings), "--receivers", "2", "--within", "15ms", "--loss", "1%"]
+    told = json.loads(CliRunner().invoke(app, [*given, "--json"]).stdout)
+    (region,) = told["regions"]
+    served = {name for name in CITIES if all(_apart(name, site) <= 1 for site in region["sites"])}
+    assert {each["location"] for each in told["outside"]} == set(CITIES) - served
+    assert told["receivers_needed"] == 2 * len(told["sites_needed"]) > 0
+    assert not set(region["sites"]) & {site for pair in told["sites_needed"] for site in pair}
+    shown = CliRunner().invoke(app, given).stdout
+    assert f"No region has both lines within 15ms and 1.00% loss of {len(told['outside'])} locations" in shown
+    assert f"{told['receivers_needed']} more receivers would serve " in shown
+    enough = CliRunner().invoke(app, [*given[:4], "--within", "60ms"])
+    assert "Every location has a region with both lines within 60ms and 1.00% loss.\n" in enough.stdout
+    wrong = CliRunner().invoke(app, [*given[:4], "--within", "20"])
+    assert (wrong.exit_code, wrong.stderr.count("\n")) == (2, 1)
+    lossy = CliRunner().invoke(app, [*given[:4], "--loss", "70%"])
+    assert (lossy.exit_code, lossy.stderr.count("\n")) == (2, 1)
+
+
+def _apart(one: str, other: str) -> int:
+    return abs(CITIES.index(one) - CITIES.index(other))
+
+
+def test_the_scope_of_a_line_reaches_the_subscribers_of_its_region(tmp_path: Path) -> None:
+    rows = [f"{a},{b},{_apart(a, b) * 10},2,{_apart(a, b)}" for a in CITIES for b in CITIES if a < b]
+    pings, out = tmp_path / "delays.csv", tmp_path / "network.toml"
+    pings.write_text("\n".join(["from,to,delay_ms,jitter_ms,hops", *rows]), encoding="utf-8")
+    done = CliRunner().invoke(app, ["regions", str(pings), "--receivers", "2", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    network = parse_network(out.read_text(encoding="utf-8"))
+    sites = [site.city for site in network.sites]
+    assert {group.ttl for group in network.edge.groups} == {max(_apart(a, b) for a in sites for b in CITIES) + 1}
+    assert network.link(*(site.name for site in network.sites)).hops == _apart(*sites)
+
+
 def test_what_cannot_be_planned_is_one_sentence(pings: Path, tmp_path: Path) -> None:
     few = CliRunner().invoke(app, ["regions", str(pings), "--receivers", "14"])
     assert few.exit_code == 2

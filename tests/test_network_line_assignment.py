@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelcast.network import MulticastGroup, Network, NetworkError, SecondaryNode, five_cities, parse_network
-from levelcast.network.line_assignment import LineAssignment, holders, preference
+from levelcast.network.line_assignment import LineAssignment, holders, preference, scope_ttl
+from levelcast.network.stripe_config import ring_config
 from levelcast.network.warnings import warnings
 
 CITIES = five_cities()
@@ -92,29 +93,37 @@ def test_one_receiver_that_is_left_has_both_lines() -> None:
     assert set(holders(BOTH, ["tokyo-1"]).values()) == {"tokyo-1"}
 
 
-def test_a_receiver_sends_to_its_lines_in_the_ring_and_to_groups_without_a_line_always() -> None:
+def test_a_receiver_sends_to_its_lines_and_to_groups_without_a_line_always() -> None:
     network = cities(group("all", 9, "europe", None), group("a", 1, "europe", "a"), group("b", 2, "europe", "b"))
-    ids = {receiver.name: receiver.id for receiver in network.receivers}
 
-    def names(receiver: str, *members: str) -> list[str]:
-        return [each.name for each in LineAssignment(network, receiver).groups([ids[name] for name in members])]
+    def names(receiver: str, *lines: str) -> list[str]:
+        return [each.name for each in LineAssignment(network, receiver).groups(lines)]
 
     assert names("london-1") == ["all"]
-    assert names("london-1", "london-1", "frankfurt-1", "tokyo-1") == ["all", "a"]
-    assert names("frankfurt-1", "frankfurt-1", "tokyo-1", "new-york-1") == ["all", "b"]
-    assert names("new-york-1", "frankfurt-1", "tokyo-1", "new-york-1") == ["a"]
+    assert names("london-1", "b", "unknown") == ["all", "b"]
+    assert names("new-york-1", "b", "a") == ["a", "b"]
     assert bool(LineAssignment(network, "tokyo-1"))
     assert not LineAssignment(cities(group("all", 9, "europe", None)), "tokyo-1")
 
 
-def test_secondaries_count_as_operable_unless_they_are_said_to_be_down() -> None:
+def test_the_configuration_of_a_stripe_has_lines_and_receivers_of_both_layers_by_id() -> None:
     below = SecondaryNode("new-york-2", 1001, "new-york", "london-1")
     network = replace(BOTH, secondaries=(below,))
     assert preference(network, "americas")[:2] == ["new-york-1", "new-york-2"]
-    ids = [receiver.id for receiver in network.receivers]
-    lines = LineAssignment(network, "london-1")
-    assert [each.name for each in lines.groups(ids)] == ["europe-a"]
-    assert [each.name for each in lines.groups(ids, down=["new-york-2"])] == ["americas-b", "europe-a"]
+    ids = {each.name: each.id for each in network.releasing}
+    (americas, *_) = ring_config(network).lines
+    assert americas.lines == ("americas-a", "americas-b")
+    assert americas.order == tuple(ids[name] for name in preference(network, "americas"))
+    assert holders(network, ["london-1", "new-york-1"])["americas-b"] == "london-1"
+    assert holders(network, ["london-1", "new-york-1", "new-york-2"])["americas-b"] == "new-york-2"
+
+
+def test_more_lines_than_a_ring_announces_are_refused() -> None:
+    text = "".join(
+        group(f"g{n}", 1, "europe", f"l{n}").replace("port = 31001", f"port = {32000 + n}") for n in range(257)
+    )
+    with pytest.raises(NetworkError, match="is line 257 of the file; the maximum is 256"):
+        cities(text)
 
 
 def test_a_region_with_one_receiver_is_worth_a_warning() -> None:
@@ -143,3 +152,23 @@ def test_a_group_may_have_a_line_and_a_scope() -> None:
 def test_a_wrong_line_is_told(groups: tuple[str, ...], says: str) -> None:
     with pytest.raises(NetworkError, match=says):
         cities(*groups)
+
+
+def test_a_receiver_of_another_region_adds_the_routers_to_the_nearest_site_of_the_region() -> None:
+    line = replace(BOTH.edge.groups[2], ttl=4)
+    assert line.region == "europe"
+    assert BOTH.links is not None
+    assert scope_ttl(BOTH, "london-1", line) == scope_ttl(BOTH, "new-york-1", line) == 4, "no routers were measured"
+    hops = {("london", "new-york"): 7, ("frankfurt", "new-york"): 9, ("frankfurt", "tokyo"): 252}
+    pairs = {ends: replace(link, hops=hops.get(ends)) for ends, link in BOTH.links.pairs.items()}
+    network = replace(BOTH, links=replace(BOTH.links, pairs=pairs))
+    assert [scope_ttl(network, f"{name}-1", line) for name in ("london", "new-york", "tokyo")] == [4, 11, 255]
+    assert scope_ttl(network, "new-york-1", replace(line, region=None)) == 4
+    assert scope_ttl(network, "new-york-1", replace(line, ttl=None)) == network.edge.ttl + 7
+
+
+def test_a_line_of_a_region_without_receivers_is_one_sentence() -> None:
+    with pytest.raises(NetworkError) as caught:
+        cities(group("nowhere-a", 1, "moon", "a"))
+    (problem,) = caught.value.problems
+    assert problem.message == 'edge group "nowhere-a" is for region "moon", which has no receiver'

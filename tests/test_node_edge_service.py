@@ -329,13 +329,13 @@ def test_a_line_is_sent_to_by_its_holder_alone_and_taken_over(network: Network, 
     west, east = network.edge.groups
     lines = (replace(west, line="a"), replace(east, region="west", line="b", ttl=3))
     network = replace(network, edge=replace(network.edge, groups=lines))
-    ring: dict[str, tuple[int, ...]] = {"a-1": (), "b-1": (), "c-1": ()}
+    held: dict[str, tuple[str, ...]] = {"a-1": (), "b-1": (), "c-1": ()}
     ears = [Ear(group.address, group.port) for group in lines]
 
     def begin(name: str) -> Receiver:
-        return Receiver(network, name, tmp_path, clock, members=lambda: ring[name])
+        return Receiver(network, name, tmp_path, clock, held=lambda _: held[name])
 
-    receivers = {name: begin(name) for name in ring}
+    receivers = {name: begin(name) for name in held}
 
     def turn(frame: Frame, *alive: str) -> list[set[tuple[str, int]]]:
         for name in alive:
@@ -360,15 +360,15 @@ def test_a_line_is_sent_to_by_its_holder_alone_and_taken_over(network: Network, 
     own = {name: {each.edge.address} for name, each in receivers.items()}
     frames = iter(make_frames(20))
     try:
-        assert turn(next(frames), *receivers) == [set(), set()], "nobody is in a ring"
-        ring |= dict.fromkeys(ring, (101, 102, 103))
+        assert turn(next(frames), *receivers) == [set(), set()], "no line is assigned"
+        held |= {"a-1": ("west",), "b-1": ("east",)}
         assert turn(next(frames), *receivers) == [own["a-1"], own["b-1"]]
         assert (groups("a-1"), groups("b-1"), groups("c-1")) == (["west"], ["east"], [])
-        ring |= {"b-1": (102, 103), "c-1": (102, 103)}  # a-1 does not answer any more
+        held |= {"c-1": ("west",)}  # a-1 does not answer any more
         heard = turn(next(frames), "b-1", "c-1")
-        assert heard == [own["c-1"], own["b-1"]], "the line goes to the one that has none"
+        assert heard == [own["c-1"], own["b-1"]], "the line is assigned to another one"
         assert receivers["b-1"].edge._socket_ttl == 3
-        ring |= dict.fromkeys(ring, (101, 102, 103))
+        held |= {"c-1": ()}
         assert turn(next(frames), "b-1", "c-1") == [set(), own["b-1"]], "it is given back"
     finally:
         for each in receivers.values():

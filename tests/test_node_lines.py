@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from levelcast.wire.mold import Block, Heartbeat
 from tests.net_edge_parts import Receiver, some_network
 from tests.tape_parts import T0, make_frames
 
-RING = (101, 102, 103)
+LINE_OF = {"a-1": "west", "b-1": "east"}
 MAIN = mold.session_name("main")
 
 
@@ -33,7 +33,10 @@ def network() -> Network:
 
 @pytest.fixture
 def two(network: Network, tmp_path: Path) -> Iterator[tuple[Receiver, Receiver]]:
-    made = tuple(Receiver(network, name, tmp_path, lambda: T0, members=lambda: RING) for name in ("a-1", "b-1"))
+    def held_by(name: str) -> Callable[[int], tuple[str, ...]]:
+        return lambda _: (LINE_OF[name],)
+
+    made = tuple(Receiver(network, name, tmp_path, lambda: T0, held=held_by(name)) for name in LINE_OF)
     for each in made:
         each.step()
     yield made[0], made[1]

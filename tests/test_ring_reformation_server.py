@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from levelcast.protocol.effects import GROUP, Effect, Persist, Send, ServerCounter
 from levelcast.protocol.journal_image import JournalImage
+from levelcast.protocol.lines import RegionLines
 from levelcast.ring.reformation_server import REMINDERS, ReformationServer
 from levelcast.timing.rules import REFUSED_ASKS
 from levelcast.wire.messages import Era, Fault, FaultReason, Invite, Join, Membership, Message, Promised, Ring
@@ -451,12 +452,10 @@ def test_one_that_was_refused_and_then_joins_has_its_patience_back() -> None:
     assert office.server._patience == {}
 
 
-def test_the_ring_names_the_edge_addresses_of_its_members_only() -> None:
+def test_the_ring_assigns_every_line_to_one_of_its_members() -> None:
     office = Office()
-    office.server.config = replace(
-        office.server.config, edges=((1, "10.0.0.1:1"), (2, "10.0.0.2:1"), (3, "10.0.0.3:1"))
-    )
-    assert office.form(join(1), join(3)).edges == ((1, "10.0.0.1:1"), (3, "10.0.0.3:1"))
+    office.server.config = replace(office.server.config, lines=(RegionLines(("west-a", "west-b"), (2, 1, 3)),))
+    assert office.form(join(1), join(3)).edges == ((3, "west-a"), (1, "west-b"))
 
 
 def test_a_life_that_a_member_vouches_for_is_let_in_and_refused_more_often_if_it_does_not_join() -> None:

@@ -16,7 +16,8 @@ from tests.test_sim_engine_world import Puppet, make_world
 
 SEEDS = range(5_300_000, 5_300_030)
 SEARCHED = range(60)
-SEARCHED_ELSEWHERE = {"merge-by-sequence": range(160, 170), "answers-other-records": range(60, 70)}
+SEARCHED_ELSEWHERE = {"merge-by-sequence": range(160, 170), "orphan-keeps-primary": range(100, 105)}
+SEARCHED_ELSEWHERE |= {"failed-primary-keeps-line": range(6, 9), "former-holder-continues": range(5, 9)}
 """Seeds for clauses that few histories need."""
 
 BREAKS = {
@@ -27,6 +28,13 @@ BREAKS = {
     "have-of-any-ring": "cover",
     "group-says-own-have": "cover",
     "turns-above-groups": "liveness",
+    "group-of-one-unwatched": "liveness",
+    "lines-with-rings-only": "liveness",
+    "failed-primary-keeps-line": "two sources",
+    "failed-secondary-keeps-line": "liveness",
+    "former-holder-continues": "one address",
+    "former-holder-stops-at-once": "no gap",
+    "leaver-keeps-no-line": "no gap",
     "watermark-too-early": "assertion",
     "watermark-left-out": "no hole",
     "merge-by-sequence": "merged order",

@@ -31,6 +31,8 @@ from levelcast.wire.messages import (
     GroupToken,
     Invite,
     Join,
+    LineHolders,
+    LineRequest,
     Mark,
     MemberLife,
     Membership,
@@ -104,7 +106,7 @@ def a_ring(draw: st.DrawFn) -> Ring:
 
 def authored(message: Any) -> Any:
     """A message that others may pass on, as its author sealed it; others as they are."""
-    return seal_message(message, STRIPE) if isinstance(message, Token | Ring | Group) else message
+    return seal_message(message, STRIPE) if isinstance(message, Token | Ring | Group | LineHolders) else message
 
 
 lives = st.builds(MemberLife, u16, u32)
@@ -115,6 +117,7 @@ tokens = st.builds(
     sealed=st.just(b""),
 )
 groups = st.builds(Group, u64, u16, u16, st.lists(u16, max_size=6, unique=True).map(tuple), st.just(b""))
+line_holders = st.builds(LineHolders, u64, u16, u64, tuples_of(st.tuples(u16, st.text(max_size=60))), st.just(b""))
 KINDS: dict[type, st.SearchStrategy[Message]] = {
     Data: a_packet(),
     Token: tokens,
@@ -122,7 +125,9 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
     Repair: st.builds(
         Repair,
         u16,
-        tuples_of(st.one_of(tokens.map(authored), a_packet(), a_ring().map(authored), groups.map(authored))),
+        tuples_of(
+            st.one_of(*(each.map(authored) for each in (tokens, a_ring(), groups, line_holders)), a_packet()),
+        ),
     ),
     CatchUp: a_settled(),
     CatchUpPackets: st.builds(CatchUpPackets, u16, u64, tuples_of(a_packet().map(lambda data: open_packets(data)[0]))),
@@ -139,6 +144,8 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
     GroupRequest: st.builds(GroupRequest, u16, u64, u64, u16, u16),
     GroupInvite: st.builds(GroupInvite, u64, u16),
     Group: groups,
+    LineHolders: line_holders,
+    LineRequest: st.builds(LineRequest, u16, u64, u64),
     Probe: st.builds(Probe, u16, u64, u64),
     Echo: st.builds(Echo, u16, u16, u64, u64, u64),
 }
@@ -159,6 +166,7 @@ JOIN = Join(
     *(Membership(1, LIVES), Membership(2, (MemberLife(1, 2),)), True),
 )
 GROUP = Group(6, 9, 1, (301, 302))
+LINES = LineHolders(3, 9, 7, ((1, "europe-a"), (301, "europe-b")))
 ITEMS = (seal_message(TOKEN, STRIPE), DATA, seal_message(RING, STRIPE), seal_message(GROUP, STRIPE))
 EXAMPLES: list[Message] = [
     DATA,
@@ -175,6 +183,8 @@ EXAMPLES: list[Message] = [
     GroupRequest(301, 0, 5, 1, 302),
     GroupInvite(6, 9),
     GROUP,
+    LINES,
+    LineRequest(301, 3, 7),
     Probe(301, 8, 10**18),
     Echo(9, 301, 8, 10**18, 10**18 + 5),
     CatchUpPackets(1, 10, (PACKET, PACKET._replace(number=13, payload=b"abc"))),
@@ -325,7 +335,7 @@ def test_a_damaged_body_is_rejected_or_has_one_encoding(message: Message, data: 
         (2, "<B", 1, Reason.VERSION_1),
         (2, "<B", 3, Reason.UNKNOWN_VERSION),
         (3, "<B", 0, Reason.UNKNOWN_KIND),
-        (3, "<B", 18, Reason.UNKNOWN_KIND),
+        (3, "<B", 20, Reason.UNKNOWN_KIND),
         (16, "<I", 2**32 - 1, Reason.WRONG_LENGTH),
         (20, "<B", 0, Reason.UNKNOWN_SEAL),
         (20, "<B", 2, Reason.UNKNOWN_SEAL),

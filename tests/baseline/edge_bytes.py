@@ -31,7 +31,6 @@ from tests.tape_parts import T0, make_frames
 RECORDED = Path(__file__).with_name("edge_bytes.json")
 MAIN = mold.session_name("main")
 MS = 1_000_000
-MEMBERS = (101, 102, 103)
 
 
 class Recorder:
@@ -39,12 +38,12 @@ class Recorder:
 
     def __init__(self, network: Network, data: Path) -> None:
         self.now = T0
-        self.members: tuple[int, ...] = ()
+        self.held: tuple[str, ...] = ()
         self._hashes: dict[str, list[bytes]] = {}
         groups = [(group, number) for group in network.edge.groups for number in range(group.count)]
         self._ears = {f"{group.name} {number}": Ear(group.at(number).address, group.port) for group, number in groups}
         self._subscribers: dict[str, socket.socket] = {}
-        self.receiver = Receiver(network, "a-1", data, lambda: self.now, 100, lambda: self.members)
+        self.receiver = Receiver(network, "a-1", data, lambda: self.now, 100, lambda _: self.held)
         self.note()
 
     def note(self) -> None:
@@ -143,7 +142,7 @@ def late(edge: Recorder) -> None:
 def lines(edge: Recorder) -> None:
     """Two lines with a rate and a group without; a line is taken over and given back."""
     for number, frame in enumerate(make_frames(90, 4)):
-        edge.members = MEMBERS if number < 50 else MEMBERS[:1]
+        edge.held = ("west",) if number < 50 else ("west", "east")
         edge.release(frame)
         edge.step(5 * MS)
     for _ in range(80):

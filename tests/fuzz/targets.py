@@ -36,12 +36,13 @@ def _core() -> tuple[Check, list[bytes]]:
     token = codec.seal_message(token, 1)
     ring = codec.seal_message(messages.Ring(3, 9, 1, members, True, (life,), (era,), ()), 1)
     group = codec.seal_message(messages.Group(6, 9, 1, (301, 302)), 1)
+    lines = codec.seal_message(messages.LineHolders(3, 9, 7, ((1, "a"), (301, "börse-b"))), 1)
     slots = (messages.CatchUpSlot(12, 10**18, (run,)), messages.CatchUpSlot(20, 10**18, ()))
     examples: list[messages.Message] = [
         data,
         token,
         messages.Request(1, 3, 90, (91, 95), (run,)),
-        messages.Repair(1, (token, data, ring, group)),
+        messages.Repair(1, (token, data, ring, group, lines)),
         messages.CatchUpPackets(1, 10, (messages.Packet(7, 1, 12, 2, b"ab"),)),
         messages.CatchUp(1, 10, 20, b"h" * 32, b"i" * 32, slots),
         messages.Fault(1, 1, 3, 4, messages.FaultReason.STUCK, 91, 2),
@@ -55,6 +56,8 @@ def _core() -> tuple[Check, list[bytes]]:
         messages.GroupRequest(301, 0, 5, 1, 302),
         messages.GroupInvite(6, 9),
         group,
+        lines,
+        messages.LineRequest(301, 3, 7),
     ]
 
     def check(datagram: bytes) -> None:

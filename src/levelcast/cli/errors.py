@@ -1,4 +1,4 @@
-"""Helpers for commands: one-line errors, durations and dates, replacement of files, an orderly stop on ^C."""
+"""Helpers for commands: one-line errors, durations, dates and losses, replacement of files, an orderly stop on ^C."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typer._click.exceptions import NoArgsIsHelpError, UsageError
 
 from levelcast.cli.usage_errors import usage_sentence
 from levelcast.errors import UserError
+from levelcast.timing.rules import LOSS_LIMIT
 
 _UNIT_NS = {"ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000}
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|min)", re.ASCII)
@@ -76,6 +77,17 @@ def duration_ns(text: str, option: str = "--for", longest_min: int | None = None
     if ns <= 0:
         raise typer.BadParameter(f'"{text}" is not a time such as 20s, 500ms or 2min', param_hint=option)
     return ns
+
+
+def loss_ratio(text: str) -> float:
+    """Return the loss that an option states as a ratio or in percent."""
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d{0,9})?|\.\d{1,9})\s*(%?)", text.strip(), re.ASCII)
+    ratio = float(match[1]) / (100 if match[2] else 1) if match else 1.0
+    if ratio > LOSS_LIMIT:
+        raise typer.BadParameter(
+            f'"{text}" is not a loss from 0 to {LOSS_LIMIT:.0%}, such as 1% or 0.01', param_hint="--loss"
+        )
+    return ratio
 
 
 def parse_day(text: str, option: str = "--date") -> date:

@@ -1,19 +1,19 @@
-"""Assign each line of a region to a receiver (MS §4.1, §4.3), from the network and the operable receivers.
+"""Lines of regions and their receivers, from the network file (MS §4.1, §4.3).
 
 A region has lines, `[[edge.group]]`s with `line = "a"`, `"b"`; a subscriber joins them all and uses the first copy.
 
-1. Every line has one receiver at a time, so two sources never send to one address. Receivers in the same ring compute
-   the same assignment without negotiation. While a ring is being replaced, two receivers may send, or none: they would
-   send the same numbered bytes.
+1. Every line has one receiver at a time, so two sources do not send to one address. A reformation server assigns it
+   (`levelcast.ring.line_server`). While a line moves, two receivers may send to it: they send the same numbered bytes.
 2. Each line of a region has a *preferred* receiver: the first line has the first in the order of preference, the second
    line the second. The order starts with receivers at sites of the region, one of each site before a second one of the
    same site. The others follow by the delay of the links, nearest first.
-3. A line stays at its preferred receiver while that is operable. Otherwise it is assigned to the first operable
-   receiver in that order that has no line and is preferred for none; failing that, to one that has a line. So a line
-   at its preferred receiver stays there when other receivers fail or return.
-4. The primaries of the current ring are operable, and every secondary that is not reported as down.
+3. `levelcast.protocol.lines` assigns lines by this order to operable receivers.
+4. The primaries of the current ring are operable, and the secondaries of all groups.
 
 Every receiver of a region sends to its groups without a line, regardless of which receivers are operable.
+
+**Scope.** The `ttl` of a group reaches the subscribers of its region from a site of the region. A receiver of another
+region that has the line adds the routers to the nearest site of the region, if the links have `hops` (`scope_ttl`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,15 @@ from collections.abc import Collection, Iterator
 from math import inf
 from typing import TYPE_CHECKING
 
+from levelcast.protocol.lines import RegionLines
+from levelcast.protocol.lines import holders as assign_lines
+
 if TYPE_CHECKING:
     from levelcast.network.model import MulticastGroup, Network, ReceiverNode, SecondaryNode
 
-__all__ = ["LineAssignment", "holders", "preference", "share_of_line", "warnings"]
+MOST_TTL = 255
+
+__all__ = ["LineAssignment", "holders", "preference", "region_lines", "scope_ttl", "share_of_line", "warnings"]
 
 
 def preference(network: Network, region: str | None) -> list[str]:
@@ -43,25 +48,31 @@ def preference(network: Network, region: str | None) -> list[str]:
     return [receiver.name for receiver in sorted(network.releasing, key=key)]
 
 
-def holders(network: Network, operable: Collection[str]) -> dict[str, str]:
-    """Return the receiver of each edge group that is a line, by name; empty if no receiver is operable."""
-    found: dict[str, str] = {}
+def region_lines(network: Network) -> list[RegionLines[str]]:
+    """Return the lines of each region by name, and its order of preference."""
     regions = dict.fromkeys(group.region for group in network.edge.groups if group.line is not None)
+    found = []
     for region in regions:
         lines = sorted((group.line or "", group.name) for group in network.edge.groups if _is_line_of(group, region))
-        order = preference(network, region)
-        homes = {name: order[number % len(order)] for number, (_, name) in enumerate(lines)}
-        able = [name for name in order if name in operable]
-        spare = [name for name in able if name not in homes.values()]
-        used = [home for home in homes.values() if home in operable]
-        for _, name in lines:
-            home = homes[name]
-            if home in operable:
-                found[name] = home
-            elif able:
-                found[name] = spare.pop(0) if spare else min(able, key=used.count)
-                used.append(found[name])
+        found.append(RegionLines(tuple(name for _, name in lines), tuple(preference(network, region))))
     return found
+
+
+def holders(network: Network, operable: Collection[str]) -> dict[str, str]:
+    """Return the receiver of each edge group that is a line, by name; empty if no receiver is operable."""
+    return assign_lines(region_lines(network), operable)
+
+
+def scope_ttl(network: Network, receiver: str, group: MulticastGroup) -> int:
+    """Return the hop limit of packets that a receiver sends to a group (MS §4.3)."""
+    ttl = network.edge.ttl if group.ttl is None else group.ttl
+    if group.region in (None, network.region_of(receiver)):
+        return ttl
+    here = next(each.site for each in network.releasing if each.name == receiver)
+    region = (site.name for site in network.sites if site.region == group.region)
+    links = (network.links.between(here, site) for site in region if network.links is not None)
+    hops = min((link.hops for link in links if link is not None and link.hops is not None), default=0)
+    return min(ttl + hops, MOST_TTL)
 
 
 def share_of_line(network: Network, group: MulticastGroup) -> int:
@@ -81,29 +92,19 @@ def _is_line_of(group: MulticastGroup, region: str | None) -> bool:
 
 
 class LineAssignment:
-    """The groups to which one receiver sends in each ring."""
+    """The groups to which one receiver sends."""
 
     def __init__(self, network: Network, receiver: str) -> None:
-        self._network = network
-        self._receiver = receiver
-        self._names = {each.id: each.name for each in network.receivers}
-        self._secondaries = tuple(each.name for each in network.secondaries)
         self._steady = tuple(group for group in network.edge_groups_of(receiver) if group.line is None)
-        self._has_lines = any(group.line is not None for group in network.edge.groups)
+        self._lines = {group.name: group for group in network.edge.groups if group.line is not None}
 
     def __bool__(self) -> bool:
-        """Return whether the receiver has groups, or may have some in another ring."""
-        return self._has_lines or bool(self._steady)
+        """Return whether the receiver has groups, or may be assigned some."""
+        return bool(self._lines or self._steady)
 
-    def groups(self, members: Collection[int], down: Collection[str] = ()) -> tuple[MulticastGroup, ...]:
-        """Return the groups to send to while these primaries are in the ring; without a ring, no lines."""
-        if not self._has_lines or not members:
-            return self._steady
-        operable = {self._names[member] for member in members if member in self._names}
-        operable |= {name for name in self._secondaries if name not in down}
-        held = holders(self._network, operable)
-        mine = tuple(group for group in self._network.edge.groups if held.get(group.name) == self._receiver)
-        return self._steady + mine
+    def groups(self, lines: Collection[str]) -> tuple[MulticastGroup, ...]:
+        """Return the groups to send to while these lines are assigned to the receiver."""
+        return self._steady + tuple(group for name, group in self._lines.items() if name in lines)
 
 
 def warnings(network: Network) -> Iterator[str]:

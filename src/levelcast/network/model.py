@@ -17,6 +17,7 @@ from typing import Any, Literal
 from levelcast.network.include import Included
 from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION, ROLES, SECONDARY, RoleKind
 from levelcast.timing.derive import Derived, Explained, Given, Path, Shape, derive
+from levelcast.timing.lines import primary_line_terms, secondary_line_terms
 from levelcast.timing.nack_sets import NackSets, even_sets, tree_sets, tuned_sets
 from levelcast.timing.rules import BoundTerm, Mode, Timing, liveness_terms
 from levelcast.timing.secondary import secondary_bound_ns
@@ -97,6 +98,8 @@ class Link:
     jitter_ns: int = 0
     """Additional delay after which a packet counts as late."""
     loss_ratio: float = 0.0
+    hops: int | None = None
+    """Number of routers between the sites; None: not measured."""
     source: str = field(default="", compare=False)
     """The included file that has it; empty for the network file itself."""
 
@@ -454,6 +457,14 @@ class Network:
     def explain(self, stripe: int | str = 0) -> list[Explained]:
         """Return every number of the stripe's timing, with its rule and its reason."""
         return list(self.derived(stripe).explained)
+
+    def line_terms(self, stripe: int | str = 0) -> dict[str, list[BoundTerm]]:
+        """Return the terms of the time until the line of a failed receiver moves, by its layer; {} without lines."""
+        if not any(group.line is not None for group in self.edge.groups):
+            return {}
+        timing, servers = self.timing(stripe), len(self.reformation)
+        terms = {"primary": primary_line_terms(timing, len(self.receivers), servers)}
+        return terms | ({"secondary": secondary_line_terms(timing, servers)} if self.secondaries else {})
 
     def liveness(self, stripe: int | str = 0) -> list[BoundTerm]:
         """Return the terms of the bound on the time to release everything once faults stop."""

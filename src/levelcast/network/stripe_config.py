@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from levelcast.network.line_assignment import region_lines
 from levelcast.network.model import Network, ReceiverNode
 from levelcast.protocol.config import StripeConfig
+from levelcast.protocol.lines import RegionLines
 from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership
 
 
@@ -20,11 +22,17 @@ def ring_config(network: Network, stripe: int | str = 0) -> StripeConfig:
         servers=tuple(server.id for server in network.reformation),
         credit=network.carriage.window(timing, network.witnesses(stripe)),
         nearness={receiver.id: _nearest(network, receiver) for receiver in network.receivers},
+        lines=_lines(network),
         homes={each.id: ids[each.home] for each in network.secondaries},
         nack=network.nack(stripe),
         network=network.id,
         sources=frozenset({CONTROL_SOURCE, *(floor.id for floor in network.floors if floor.stripe == found.name)}),
     )
+
+
+def _lines(network: Network) -> tuple[RegionLines[int], ...]:
+    ids = {receiver.name: receiver.id for receiver in network.releasing}
+    return tuple(RegionLines(lines, tuple(ids[name] for name in order)) for lines, order in region_lines(network))
 
 
 def _nearest(network: Network, here: ReceiverNode) -> tuple[int, ...]:

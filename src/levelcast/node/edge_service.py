@@ -8,9 +8,9 @@
 - The retransmit server of a packet, and of a snapshot, is the packet's source address. So nothing needs to be
   configured, and a restarted edge is found again by its first packet.
 - Nothing blocks: a packet that the kernel has no buffer for is lost, and is requested.
-- A group that is a line has one sender at a time (`levelcast.network.line_assignment`). The lines of a receiver are
-  computed again with every ring that it enters. A line newly assigned to it gets a heartbeat first, so that
-  subscribers know the address for requests.
+- A group that is a line has one sender at a time (`levelcast.network.line_assignment`). A reformation server assigns
+  it, and the receiver's protocol knows the lines of each moment. A line newly assigned to it gets a heartbeat first, so
+  that subscribers know the address for requests.
 - The packets of a slot are sent with one system call per group and 64 kB. Nothing here runs per packet.
 """
 
@@ -33,7 +33,7 @@ from levelcast.edge.server.plan_switch import PlanLimits
 from levelcast.edge.server.retransmit_store import RetransmitConfig
 from levelcast.errors import NetError
 from levelcast.network import MulticastGroup, Network, Stripe
-from levelcast.network.line_assignment import LineAssignment
+from levelcast.network.line_assignment import LineAssignment, scope_ttl
 from levelcast.network.sessions import stripe_session
 from levelcast.node.edge_state_files import EdgeFiles
 from levelcast.node.line_budget_file import line_budgets
@@ -111,19 +111,19 @@ class EdgeService:
         complete_upto_ns: Callable[[], int],
         now: int,
         ring_ns: Callable[[], int | None] = lambda: None,
-        members: Callable[[], tuple[int, ...]] = tuple,
+        held: Callable[[int], tuple[str, ...]] = lambda _: (),
         config: EdgeConfig | None = None,
     ) -> None:
         """Open the edge of a receiver with the tape in `directory`. The tape must have been repaired before.
 
-        `ring_ns` returns the time at which the ring is due next: deferrable work is not done then. `members` are the
-        primaries of the receiver's ring, empty while it is in no ring. They determine its lines.
+        `ring_ns` returns the time at which the ring is due next: deferrable work is not done then. `held` returns the
+        lines that are assigned to the receiver at a time.
         """
         self.counts = EdgeCounts()
         self._lines = LineAssignment(network, receiver)
-        self._members = members
-        self._assigned: tuple[int, ...] = ()
-        """The ring for which the lines were assigned."""
+        self._held = held
+        self._assigned: tuple[str, ...] = ()
+        """The lines of the last step."""
         self._complete_upto_ns = complete_upto_ns
         self._ring_ns = ring_ns
         self._now = now
@@ -138,7 +138,8 @@ class EdgeService:
         )
         budgets = line_budgets(network, receiver, stripe, directory)
         self.server = EdgeServer(self._files.restore(first, network.tape.segment_records), now, config, budgets)
-        self._ttl = self._socket_ttl = edge.ttl
+        self._ttls = {group.name: scope_ttl(network, receiver, group) for group in edge.groups}
+        self._socket_ttl = edge.ttl
         self._udp, tcp = _open_sockets(interface, edge.ttl)
         self._sender = Sender(self._udp, SendCounts(), edge.trains)
         self._snapshots = SnapshotServer(tcp, self.server.snapshot)
@@ -171,9 +172,9 @@ class EdgeService:
     def step(self, ready: Collection[int], now: int) -> None:
         """Do the work that is due: lines, packets, replies, snapshots; then deferrable work."""
         self._now = now
-        if (members := self._members()) != self._assigned:
-            self._assigned = members
-            self._assign(self._lines.groups(members))
+        if (held := self._held(now)) != self._assigned:
+            self._assigned = held
+            self._assign(self._lines.groups(held))
         requests = self._requests() if self._udp.fileno() in ready else ()
         if effects := self.server.step(requests, self._complete_upto_ns(), now):
             self._perform(effects)
@@ -232,7 +233,7 @@ class EdgeService:
     def _multicast(self, effect: Multicast) -> int:
         """Send packets to a group; return how many were lost."""
         group = effect.group
-        ttl = self._ttl if group.ttl is None else group.ttl
+        ttl = self._ttls[group.name]
         if ttl != self._socket_ttl:  # the group's scope limits the TTL (MS §4.3)
             self._udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
             self._socket_ttl = ttl

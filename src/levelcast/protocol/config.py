@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from levelcast.protocol.lines import RegionLines
 from levelcast.timing.nack_sets import NackSets
 from levelcast.timing.rules import Timing
 from levelcast.wire.header import domain_of
@@ -28,7 +29,8 @@ class StripeConfig:
     """Delay up to which a step, a release or a token counts as punctual: the driver's wake-up is not exact."""
     nearness: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Per member, the others from nearest to farthest; ring order where it is not given."""
-    edges: tuple[tuple[int, str], ...] = ()
+    lines: tuple[RegionLines[int], ...] = ()
+    """Lines of each region, and its order of preference of receivers (MS §4.3)."""
     homes: dict[int, int] = field(default_factory=dict)
     """Per secondary, its assigned primary, or the assigned secondary one layer up (rule 11)."""
     nack: NackSets | None = None

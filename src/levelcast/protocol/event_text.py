@@ -23,6 +23,7 @@ from levelcast.protocol.events import (
     InvitationEnded,
     LeaveAnnounced,
     LeaveReceived,
+    LinesAssigned,
     LinesLost,
     NodeDied,
     NodeStart,
@@ -176,6 +177,9 @@ def sentence(event: Event, names: Names | None = None) -> str:
             return f"{{reporter}} {_reason_text(reason, suspect).past}".format_map(values)
         case GroupFormed(number=number):
             return f"group {number >> 32}, primary {values['primary']}, members {values['listed'] or 'none'}"
+        case LinesAssigned(number=number, members=members, lines=lines):
+            held = (f"{line} {name_of_node(each, names or {})}" for line, each in zip(lines, members, strict=True))
+            return f"assignment {number >> 32}: {', '.join(held)}"
         case NodeStop(reason=reason, error=error):
             return f"{reason}: {error}" if error else reason
         case EventRepeated(count=count, seconds=seconds, text=text):

@@ -247,6 +247,16 @@ class GroupFormed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class LinesAssigned(Event):
+    """A server has assigned each of `lines` to the receiver at the same place in `members`, without a new ring."""
+
+    KIND = "assigns-lines"
+    number: int
+    members: tuple[int, ...]
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Superseded(Event):
     """Another process has sent as this source with a higher incarnation."""
 
@@ -359,8 +369,8 @@ NODE_EVENTS: dict[str, type[Event]] = {
     for kind in (
         Conflict, Rejected, Diverged, RingRefused, Witnessed, CaughtUp, Voided, PromiseMade, RingEntered, FaultReported,
         LeaveAnnounced, GroupEntered, Suspected, FaultReceived, LeaveReceived, RingInvited, InvitationEnded, RingFormed,
-        GroupFormed, Superseded, UnlistedSource, ClockWrong, ClockBack, RetentionFailed, TornTailCut, TapeDamaged,
-        NodeStart, NodeStop, SetupWarning, LinesLost,
+        GroupFormed, LinesAssigned, Superseded, UnlistedSource, ClockWrong, ClockBack, RetentionFailed, TornTailCut,
+        TapeDamaged, NodeStart, NodeStop, SetupWarning, LinesLost,
     )
 }  # fmt: skip
 """The events that a node may report, by kind."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from levelcast.protocol.history import Tip
 from levelcast.protocol.holdings import Holdings, PacketRanges
 from levelcast.timing.rules import Timing
-from levelcast.wire.messages import Data, Group, Repair, Request, Ring, Token
+from levelcast.wire.messages import Data, Group, LineHolders, Repair, Request, Ring, Token
 from levelcast.wire.packets import MAX_REPAIR_BYTES, fit_datagrams, singles
 
 MAX_ITEMS_PER_REPAIR = 16
@@ -109,6 +109,6 @@ def pack_repairs(member: int, items: Iterable[Token | Data]) -> Iterator[Repair]
     return (Repair(member, group) for group in groups)
 
 
-def passed_on(message: Ring | Group, sender: int) -> Ring | Group | Repair:
-    """Return a ring or group for a node that missed it: its author sends it again, others pass it on."""
+def passed_on(message: Ring | Group | LineHolders, sender: int) -> Ring | Group | LineHolders | Repair:
+    """Return a message of a server for a node that missed it: its author sends it again, others pass it on."""
     return message if message.server == sender else Repair(sender, (message,))

@@ -23,11 +23,14 @@ repeated announcement is answered with the group without it.
 A group needs no promise and no majority, unlike a ring: nothing that a secondary sends is counted towards a release.
 Two servers may form groups at the same time: the higher number counts, and a secondary that was left out sends another
 request. For the same reason nothing is journaled here: a restarted server learns the numbers in use from the requests.
+
+A primary reports a secondary of its group that has stopped (`group_watch`): the group is formed anew. If it reported
+the same one in an older group too, the two do not receive each other, and the secondary is given another primary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar, Literal, NamedTuple
 
@@ -36,10 +39,21 @@ from levelcast.protocol.effects import SERVERS, Effect, Send
 from levelcast.protocol.events import GroupFormed
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.retransmit import passed_on
+from levelcast.ring.line_server import LineServer
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.status import GroupServerStatus, ServerStatus
 from levelcast.wire.codec import seal_message
-from levelcast.wire.messages import Group, GroupInvite, GroupRequest, Message, Ring
+from levelcast.wire.messages import (
+    Group,
+    GroupInvite,
+    GroupRequest,
+    LineHolders,
+    LineRequest,
+    MemberLife,
+    Message,
+    Repair,
+    Ring,
+)
 
 Phase = Literal["IDLE", "WAITING", "GATHERING"]
 
@@ -79,6 +93,8 @@ class GroupServer:
         self._invited: set[int] = set()
         self._joined: dict[int, GroupRequest] = {}
         self._leaving: set[int] = set()
+        self._orphaned: dict[int, int] = {}
+        """Failed primaries, and the number of the group that each had."""
         self._refused: dict[tuple[int, int], Refusal] = {}
         self._deadline_ns = 0
         self._repeat_ns = 0
@@ -93,6 +109,10 @@ class GroupServer:
                 self._on_plea(message, now)
             elif isinstance(message, Group):
                 self._on_group(message)
+            elif isinstance(message, LineRequest):
+                self._on_line_request(message)
+        if self.config.lines and ring is not None:
+            self._request_orphans(ring, now)
         if self.phase == "WAITING" and now >= self._deadline_ns:
             self._gather(now)
         if self.phase == "GATHERING":
@@ -106,6 +126,11 @@ class GroupServer:
         having = [group for group in self.groups.values() if secondary in group.members]
         return max(having, key=lambda group: group.number, default=None)
 
+    @property
+    def secondaries(self) -> frozenset[int]:
+        """The secondaries that are in a group: the others have failed, or have not started."""
+        return frozenset(member for group in self.groups.values() for member in group.members)
+
     def status(self) -> GroupServerStatus:
         """Return its phase and the last group of each primary that has secondaries."""
         groups = {primary: group.members for primary, group in sorted(self.groups.items()) if group.members}
@@ -115,6 +140,9 @@ class GroupServer:
 
     def _on_plea(self, plea: GroupRequest, now: int) -> None:
         self._highest = max(self._highest, plea.group)
+        if plea.primary == plea.secondary:
+            self._on_report(plea, now)
+            return
         if plea.suspect == plea.secondary:
             self._on_leave(plea, now)
             return
@@ -131,6 +159,37 @@ class GroupServer:
             self._effects.append(Send(plea.secondary, passed_on(group, self.server)))  # it missed the announcement
             return
         self._request(plea.secondary, now)
+
+    def _on_report(self, plea: GroupRequest, now: int) -> None:
+        """Form the group of a secondary anew that its primary does not receive, or send the primary that group."""
+        group = self.groups.get(plea.primary)
+        if group is not None and group.number > plea.group:
+            self._effects.append(Send(plea.primary, passed_on(group, self.server)))
+            return
+        if plea.suspect not in self.config.homes:
+            return
+        pair = (plea.primary, plea.suspect)
+        known = self._refused.get(pair)
+        self._refused[pair] = Refusal(now + REFUSED_ASKS * self.timing.ask_ns, plea.group, False)
+        if known is not None and known.until_ns > now and known.group < plea.group:
+            self._refuse(plea._replace(secondary=plea.suspect, suspect=plea.primary), now)
+        if plea.suspect not in self._invited or self.phase != "GATHERING":
+            self._request(plea.suspect, now)
+
+    def _on_line_request(self, request: LineRequest) -> None:
+        """Send a receiver the group that it serves: since its restart it does not know whom to watch."""
+        group = self.groups.get(request.sender)
+        if group is not None:
+            self._effects.append(Send(request.sender, passed_on(group, self.server)))
+
+    def _request_orphans(self, ring: Ring, now: int) -> None:
+        """Form the groups of failed primaries anew: a secondary that has failed too would be reported by nobody."""
+        serving = {life.member for life in ring.members} | self.secondaries
+        for primary, group in self.groups.items():
+            if primary not in serving and self._orphaned.get(primary) != group.number:
+                self._orphaned[primary] = group.number
+                for member in group.members:
+                    self._request(member, now)
 
     def _request(self, secondary: int, now: int) -> None:
         self._pending.add(secondary)
@@ -290,19 +349,43 @@ class GroupServer:
 class ReformationAndGroupServer(ReformationServer):
     """A reformation server of a stripe that has secondaries."""
 
-    LISTENS: ClassVar[frozenset[type]] = ReformationServer.LISTENS | {GroupRequest, Group}
+    LISTENS: ClassVar[frozenset[type]] = ReformationServer.LISTENS | {
+        GroupRequest,
+        Group,
+        Repair,
+        LineHolders,
+        LineRequest,
+    }
 
     def __init__(self, config: StripeConfig, server: int, journal: JournalImage, now: int) -> None:
         super().__init__(config, server, journal, now)
         self.keeper = GroupServer(config, server, journal.life)
+        self.lines = LineServer(config, server, journal.life, now) if config.lines else None
+        if self.lines is not None:
+            self.wake_ns = now
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
-        messages: Sequence[Message] = tuple(batch)
+        received = tuple(batch)
+        messages = [*received, *_passed_on_by_receivers(received)] if self.lines is not None else received
+        formed = self.rings_formed, self.keeper.groups_formed
         effects = super().step(messages, now, clock_trusted=clock_trusted)
         effects = effects + self.keeper.step(messages, self.ring, now)
-        wakes = [wake for wake in (self.wake_ns, self.keeper.wake_ns) if wake is not None]
-        self.wake_ns = min(wakes, default=None)
+        wakes = [self.wake_ns, self.keeper.wake_ns]
+        if self.lines is not None:
+            mine = formed != (self.rings_formed, self.keeper.groups_formed)
+            effects = effects + self.lines.step(received, self.ring, self.keeper.secondaries, now, formed=mine)
+            wakes.append(self.lines.wake_ns)
+        self.wake_ns = min((wake for wake in wakes if wake is not None), default=None)
         return effects
+
+    def _operable(self, members: list[MemberLife]) -> set[int]:
+        return super()._operable(members) | self.keeper.secondaries
 
     def status(self, now: int) -> ServerStatus:
         return replace(super().status(now), groups=self.keeper.status())
+
+
+def _passed_on_by_receivers(batch: Iterable[Message]) -> list[Message]:
+    """Return the rings and groups with which receivers reply to a server that may not know them."""
+    repairs = (message for message in batch if isinstance(message, Repair))
+    return [item for repair in repairs for item in repair.items if isinstance(item, Ring | Group)]

@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 
 from levelcast.protocol.catchup import PendingCatchUp, take_over
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.effects import GROUP, Checkpoint, Effect, Forget, Persist, Release, Send, ServeTape
+from levelcast.protocol.effects import GROUP, SERVERS, Checkpoint, Effect, Forget, Persist, Release, Send, ServeTape
 from levelcast.protocol.events import (
     CaughtUp,
     Conflict,
@@ -37,6 +37,8 @@ from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.loss import MAX_OPEN_SLOTS, LossDetector, Want, by_holder
 from levelcast.protocol.machine import Releases
 from levelcast.protocol.retransmit import RetransmitScope, look_up, pack_repairs, passed_on
+from levelcast.ring.group_watch import GroupWatch
+from levelcast.ring.line_duty import LineDuty
 from levelcast.ring.member_state import State
 from levelcast.ring.schedule import Lineage, Schedule
 from levelcast.ring.secondary_claims import SecondaryClaims
@@ -49,6 +51,8 @@ from levelcast.wire.messages import (
     Data,
     Group,
     GroupToken,
+    LineHolders,
+    LineRequest,
     Message,
     Repair,
     Request,
@@ -106,6 +110,8 @@ class Listener(ReceiverHooks):
         Ring: "_on_ring",
         GroupToken: "_on_group_token",
         Group: "_on_group",
+        LineHolders: "_on_line_holders",
+        LineRequest: "_on_line_request",
     }
     """The method for each kind of message."""
 
@@ -123,6 +129,10 @@ class Listener(ReceiverHooks):
         self.history = History(base)
         self.claims = SecondaryClaims(self.timing, max(1, config.layers - config.layer_of(member)))
         """The claims of this receiver's secondaries (rule 11)."""
+        self._duty = LineDuty(member, self.timing, secondaries=bool(config.homes)) if config.lines else None
+        self._watch = GroupWatch(self.timing) if config.lines else None
+        self._has_lines = False
+        """It sends to a line: a planned stop waits until another receiver does."""
         self.released = base.slot
         self.late_releases = 0
         self.wake_ns: int | None = now
@@ -184,6 +194,10 @@ class Listener(ReceiverHooks):
     def ring_members(self) -> tuple[int, ...]:
         return self._schedule.members if self._schedule is not None else ()
 
+    def lines(self, now: int) -> tuple[str, ...]:
+        """Return the lines to which this receiver sends at `now` (MS §4.3); none before its first ring."""
+        return self._duty.held(now) if self._duty is not None and self.state != "NEW" else ()
+
     @property
     def open_repairs(self) -> int:
         return len(self._losses)
@@ -237,6 +251,8 @@ class Listener(ReceiverHooks):
         self._release(now)
         self._look_for_missing(now)
         self._servers_turn(now)
+        self._lines_turn(now)
+        self._has_lines = bool(self.lines(now))
         self.wake_ns = self._next_wake(now)
         return self._effects
 
@@ -259,6 +275,8 @@ class Listener(ReceiverHooks):
             if token.slot > self.history.have and token_is_valid(token, lineage):
                 self._held.tokens[token.slot] = token
         self._install(journal.ring)
+        if self._duty is not None:
+            self._duty.resume(journal.ring)
         for slot in self._held.tokens:
             self._losses.open(slot, "PACKETS", 0)
         self._advance()  # before the first INVITE: a JOIN states everything that the journal holds (rule 8)
@@ -515,6 +533,8 @@ class Listener(ReceiverHooks):
         """Store the claim of a secondary of this receiver; send it the ring or the group that it has missed."""
         if token.generation < self.generation and self._ring is not None:
             self._effects.append(Send(token.sender, passed_on(self._ring, self.member)))
+        if self._watch is not None:
+            self._watch.hear(token.sender, now)
         outdated = self.claims.hear(token)
         if outdated is not None:
             self._effects.append(Send(token.sender, passed_on(outdated, self.member)))
@@ -522,6 +542,44 @@ class Listener(ReceiverHooks):
     def _on_group(self, group: Group, now: int) -> None:
         if group.primary == self.member:
             self.claims.take(group)
+            if self._watch is not None:
+                self._watch.take(group, now)
+
+    # -- lines of regions (MS §4.3) -------------------------------------------------------------------------
+
+    def _on_line_holders(self, message: LineHolders, now: int) -> None:
+        if self._duty is not None and message.generation >= self.generation:
+            self._duty.hear(message, now)
+
+    def _on_line_request(self, request: LineRequest, now: int) -> None:
+        """Send a server what it may not know: a newer ring, the group of this receiver, a newer assignment."""
+        if self._duty is None or request.sender not in self.config.servers:
+            return
+        ring = self._ring if request.generation < self.generation else None
+        newest = self._duty.newest
+        if newest is not None and (newest.generation, newest.number) <= (request.generation, request.number):
+            newest = None
+        for known in (ring, self.claims.group, newest):
+            if known is not None:
+                self._effects.append(Send(request.sender, Repair(self.member, (known,))))
+
+    def _lines_turn(self, now: int) -> None:
+        """Request an assignment that it may have missed, and report secondaries that have stopped."""
+        if self._duty is None or self._watch is None:
+            return
+        if not self._trusted:
+            self._watch.forgive(now)
+            return
+        if (request := self._duty.due(now)) is not None:
+            self._effects.append(Send(SERVERS, request))
+        self._effects.extend(Send(SERVERS, report) for report in self._watch.due(now))
+
+    def _lines_wake_ns(self, now: int) -> int | None:
+        if self._duty is None or self._watch is None or not self._trusted:
+            return None
+        return min(
+            (at_ns for at_ns in (self._duty.wake_ns(now), self._watch.wake_ns) if at_ns is not None), default=None
+        )
 
     # -- rings (rules 12, 13) -------------------------------------------------------------------------------
 
@@ -544,6 +602,8 @@ class Listener(ReceiverHooks):
         self._install(ring)
         if before is not None and self._witness is not None:
             self._witness.inherit(before)
+        if self._duty is not None:
+            self._duty.enter(ring, now)
         members = tuple(life.member for life in ring.members)
         self._report(RingEntered(start_slot, ring.generation, members))
         early, self._early = self._early, []
@@ -599,6 +659,8 @@ class Listener(ReceiverHooks):
 
     def _next_wake(self, now: int) -> int:
         wake = self._own_wake_ns(now)
+        if (lines_ns := self._lines_wake_ns(now)) is not None:
+            wake = min(wake, lines_ns)
         self.release_is_next = False
         schedule, witness = self._schedule, self._witness
         if schedule is None or witness is None:

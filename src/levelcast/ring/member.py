@@ -79,8 +79,8 @@ class Member(Listener):
 
     @property
     def has_left(self) -> bool:
-        """Return whether it is in no ring, or in one that it cannot help: its clock is not trusted."""
-        return self._leaving and (self._reports.outside or self.state == "SILENT")
+        """Return whether it is in no ring and has no line, or cannot help: its clock is not trusted."""
+        return self._leaving and ((self._reports.outside and not self._has_lines) or self.state == "SILENT")
 
     def status(self, now: int) -> MemberStatus:
         """Return its state at `now`, and the secondaries that it covers."""
@@ -156,6 +156,9 @@ class Member(Listener):
                 self._early.append(token)
         elif token.generation > self.promised:
             self._reports.hear_of_other_ring(now)
+            if self._duty is not None:
+                self._duty.lose(token.generation, (), now)
+                self._duty.hear_token(token.generation, token.owner)
 
     # -- marks for the sources (rule 10) --------------------------------------------------------------------
 
@@ -259,6 +262,8 @@ class Member(Listener):
             return
         if ring.generation > self.promised or not self._is_member_of(ring):
             self._reports.hear_of_other_ring(now)
+            if self._duty is not None:
+                self._duty.lose(ring.generation, ring.edges, now)
             return
         refused = refusal(ring, now, self.timing)
         if refused is not None:

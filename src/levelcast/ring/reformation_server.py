@@ -19,6 +19,7 @@
 - A member that announces a planned stop (LEAVING) is a reason for a reformation while its ring is still complete, if
   the others are a majority. The server does not wait for its JOIN, and forms the ring without it. In the majority it
   counts like a failed member. Its announcement ends with the ring that it named, or when it asks to join again.
+- A RING contains the receivers of all lines (`line_server`), so that no message follows it.
 
 Deviation from MS §4.3: redundant servers may compete here at any time; promises make that safe.
 """
@@ -35,6 +36,7 @@ from levelcast.protocol.events import FaultReceived, InvitationEnded, LeaveRecei
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.machine import Machine
 from levelcast.protocol.retransmit import passed_on
+from levelcast.ring.line_server import assigned
 from levelcast.ring.quorum import has_majority, in_doubt, may_form
 from levelcast.ring.schedule import Lineage
 from levelcast.ring.status import ServerStatus
@@ -278,10 +280,14 @@ class ReformationServer(Machine):
             self._set_stands(best, joins),
             tuple(members[first:] + members[:first]),
             self._lineage(best, members, now),
-            tuple(edge for edge in self.config.edges if any(edge[0] == life.member for life in members)),
+            assigned(self.config, self._operable(members)),
         )
         self._announce(seal_message(ring, self.config.domain), now)
         return True
+
+    def _operable(self, members: list[MemberLife]) -> set[int]:
+        """Return the receivers that may have lines in a ring of these members (MS §4.3)."""
+        return {life.member for life in members}
 
     def _may_form(self, best: Join, joins: list[Join]) -> bool:
         """Return whether the JOINs are of a majority; members that leave count in the set like all others."""

@@ -103,8 +103,8 @@ class Secondary(Listener):
 
     @property
     def has_left(self) -> bool:
-        """Return whether it is in no group, or cannot help one: its clock is not trusted."""
-        return self._leaving and (self.group is None or not self._trusted)
+        """Return whether it is in no group and has no line, or cannot help: its clock is not trusted."""
+        return self._leaving and ((self.group is None and not self._has_lines) or not self._trusted)
 
     # -- status -------------------------------------------------------------------------------------------
 

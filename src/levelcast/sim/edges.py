@@ -17,7 +17,8 @@ either of them. Damaged packets are lost: UDP has a checksum.
 | Edge tape     | at the end         | a session has exactly the tape's records of its instruments |
 | Watermark     | at the end         | all records up to its time precede it; it has the tape's sequence at that time |
 | Snapshot      | at the end         | a snapshot has the last trade of each symbol up to its sequence |
-| No hole       | at the end         | within `customer_bound_ns` every subscriber has everything since it joined |
+| No hole       | at the end         | within `customer_bound_ns`, and the time that the faster one of its lines |
+|               |                    | needs for its queue, every subscriber has everything since it joined |
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ In many histories the late frames exceed `pace_burst`."""
 CALM_LOSS = 0.05
 CUSTOMER_ROUNDS = 12
 """Requests that a subscriber may need for its last gap after all lines are repaired: loss continues."""
+QUEUE_FACTOR = 2
+"""A line with a rate needs this multiple of the time for its queue: watermarks and replies use the line too."""
 
 
 def customer_bound_ns(config: SubscriberConfig, gather: GatherConfig) -> int:
@@ -178,6 +181,11 @@ class SimEdge:
             self._perform(self.server.released(release, stamped_content(release.frame), self.node.local_ns))
             self._alarm.set(self._crowd.world.now)
 
+    @property
+    def behind_ns(self) -> int:
+        """Time that its line needs to send its queue."""
+        return max((line.behind_ns for line in self.server.lines.values()), default=0) if self.server else 0
+
     def turn(self, requests: Iterable[tuple[Hashable, bytes]] = ()) -> None:
         """Run one step of the edge between two steps of the receiver."""
         server, machine = self.server, self.node.machine
@@ -219,6 +227,7 @@ class Crowd:
         self.truths: list[Truth] = []
         self.edges: dict[SimNode, SimEdge] = {}
         self.customers: list[SimSubscriber] = []
+        self._queues_ns = 0
         self.last_ns = 0
         """Timestamp of the last record that every subscriber must have received."""
         self.moved = 0
@@ -364,12 +373,21 @@ class Crowd:
         for customer in self.customers:
             if isinstance(customer, Follows):
                 customer.settle()
+        self._queues_ns = max((self._queue_ns(customer, releasing) for customer in self.customers), default=0)
         self.last_ns = max((frame.timestamp_ns for truth in self.truths for frame in truth.frames()[-1:]), default=0)
+
+    def _queue_ns(self, customer: SimSubscriber, releasing: dict[int, list[SimNode]]) -> int:
+        """Return the time that a subscriber's lines need for their queues: of each stripe the faster line counts."""
+        waits: dict[int, list[int]] = {}
+        for line in customer.lines:
+            if line.node in releasing[line.truth.stripe]:
+                waits.setdefault(line.truth.stripe, []).append(line.behind_ns)
+        return QUEUE_FACTOR * max((min(each) for each in waits.values()), default=0)
 
     @property
     def bound_ns(self) -> int:
         follow_ns = SILENT_NS + 2 * LOOK_NS if any(isinstance(each, Follows) for each in self.customers) else 0
-        return customer_bound_ns(self.configs[Grade.GUARANTEED], self.gather) + follow_ns
+        return customer_bound_ns(self.configs[Grade.GUARANTEED], self.gather) + follow_ns + self._queues_ns
 
     def lacking(self) -> str | None:
         """Return a message about a subscriber that lacks records, or None."""

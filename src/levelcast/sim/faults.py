@@ -77,7 +77,7 @@ class Adversary:
             self._split, self._cut_links, self._bad_weather, self._bad_weather, self._step_clock, self._slow_down,
             self._change_membership,
         )  # fmt: skip
-        for _ in range(count):
+        for _ in range(count if self.targets else 0):
             self._world.at(self._rng.randint(begin_ns, end_ns), self._if_on(self._rng.choice(actions)))
         self._world.at(end_ns, self.heal)
 

@@ -6,7 +6,7 @@ that clause. If no history fails without a clause, the clause is either superflu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -17,7 +17,20 @@ from levelcast.edge.subscriber.delivery import Effect, Grade
 from levelcast.edge.subscriber.latest_only import LatestOnly
 from levelcast.edge.subscriber.session_reader import SessionReader
 from levelcast.protocol import history
-from levelcast.ring import acknowledge, listener, member, quorum, reformation_server, secondary_claims, witness
+from levelcast.protocol.config import StripeConfig
+from levelcast.ring import (
+    acknowledge,
+    line_server,
+    listener,
+    member,
+    quorum,
+    reformation_server,
+    secondary_claims,
+    witness,
+)
+from levelcast.ring.group_server import GroupServer
+from levelcast.ring.line_duty import LineDuty
+from levelcast.ring.line_server import LineServer
 from levelcast.ring.schedule import Lineage
 from levelcast.ring.secondary import Secondary
 from levelcast.ring.source import Source
@@ -25,7 +38,7 @@ from levelcast.wire import codec, mold
 from levelcast.wire.channel_plan import PlanRecord
 from levelcast.wire.messages import GroupToken, Join, MemberLife, Membership, Run, Token
 
-Patch = tuple[Any, str, Callable[..., Any]]
+Patch = tuple[Any, str, Any]
 
 
 class Mutation(NamedTuple):
@@ -70,6 +83,7 @@ _packet = SessionReader._packet
 _some_blocks = retransmit_store._some_blocks
 _Era = plan_follower._Era
 _take = plan_switch.Plans.take
+_assigned = line_server.assigned
 
 
 def _nothing(*_: object) -> None:
@@ -153,6 +167,10 @@ def _turns_above_groups(self: secondary_claims.SecondaryClaims, token: GroupToke
     known = self._said.get(token.sender)
     if known is None or known.turn < token.turn:
         self._said[token.sender] = token
+
+
+def _assigned_to_all_primaries(config: StripeConfig, operable: Collection[int]) -> tuple[tuple[int, str], ...]:
+    return _assigned(config, {*operable, *(life.member for life in config.membership.members)})
 
 
 # -- grades of subscribers, and the edge ------------------------------------------------------------------
@@ -274,6 +292,28 @@ MUTATIONS: dict[str, Mutation] = {
                 (Secondary, "_lowest_have", lambda self, now: self.history.have)),
         _clause("turns-above-groups", "S8", "11", "turns of different groups are compared",
                 (secondary_claims.SecondaryClaims, "hear", _turns_above_groups)),
+        _clause("group-of-one-unwatched", "H1", "lines", "a primary does not report a secondary that has stopped",
+                (GroupServer, "_on_report", _nothing)),
+        _clause("lines-with-rings-only", "H2", "lines", "lines are assigned with a ring only, not with a group",
+                (LineServer, "_announce", _nothing)),
+        _clause("failed-primary-keeps-line", "H3", "lines", "a primary that is not in the ring keeps its line",
+                (line_server, "assigned", _assigned_to_all_primaries),
+                (reformation_server, "assigned", _assigned_to_all_primaries)),
+        _clause("failed-secondary-keeps-line", "H4", "lines", "a secondary that is in no group keeps its line",
+                (GroupServer, "secondaries", property(lambda self: frozenset(self.config.homes)))),
+        _clause("former-holder-continues", "H5", "lines", "a receiver that has lost a line continues to send to it",
+                (LineDuty, "_stop_ns", lambda self, now: now + 10**15)),
+        _clause("former-holder-stops-at-once", "H6", "lines",
+                "a receiver stops with a line before the new one may have the assignment",
+                (LineDuty, "_stop_ns", lambda self, now: now)),
+        _clause("leaver-keeps-no-line", "H7", "lines",
+                "a planned stop does not wait until another receiver has the line",
+                (member.Member, "has_left", property(lambda self: self._leaving and self._reports.outside)),
+                (Secondary, "has_left", property(lambda self: self._leaving and self.group is None))),
+        _clause("older-assignment-counts", "H8", "lines", "the assignment that arrives last counts",
+                (LineDuty, "_is_newer", _always)),
+        _clause("orphans-unwatched", "H9", "lines", "the group of a failed primary is formed only on request",
+                (GroupServer, "_request_orphans", _nothing)),
         _clause("watermark-too-early", "W1", "15", "a watermark is one interval ahead of what is complete",
                 (Packetizer, "advance", lambda self, complete_ns, now:
                  _watermarks(self, complete_ns + self.config.watermark_ns, now))),

@@ -39,22 +39,28 @@ class PlannedStops:
             self._world.at(self._rng.randint(begin_ns, end_ns), lambda node=node: self._leave(node))  # type: ignore[misc]
 
     def _leave(self, node: SimNode) -> None:
+        if self._world.now < self._end_ns:
+            limit_ns = self._world.now + self._rng.choice((100 * MS, 600 * MS, LEAVE_LIMIT_NS))
+            self.stop(node, min(limit_ns, self._end_ns))
+
+    def stop(self, node: SimNode, limit_ns: int, stopped: Callable[[], None] = lambda: None) -> None:
+        """Stop a node as planned, call `stopped`, and start it again. It stops at `limit_ns` at the latest."""
         machine = node.machine
-        if machine is None or self._world.now >= self._end_ns:
+        if machine is None:
             return
         self.stops += 1
         self._world.trace(node.id, "told to leave", "")
         machine.leave()
         if self._world.now >= node.paused_until_ns:
             node.step(())
-        limit_ns = self._world.now + self._rng.choice((100 * MS, 600 * MS, LEAVE_LIMIT_NS))
-        self._look(node, machine, min(limit_ns, self._end_ns))
+        self._look(node, machine, limit_ns, stopped)
 
-    def _look(self, node: SimNode, machine: Machine, limit_ns: int) -> None:
+    def _look(self, node: SimNode, machine: Machine, limit_ns: int, stopped: Callable[[], None]) -> None:
         if node.machine is not machine:
             return  # it has crashed meanwhile
         if not machine.has_left and self._world.now < limit_ns:
-            self._world.after(LOOK_NS, lambda: self._look(node, machine, limit_ns))
+            self._world.after(LOOK_NS, lambda: self._look(node, machine, limit_ns, stopped))
             return
         node.stop()
+        stopped()
         self._world.after(int(self._rng.uniform(5, 300) * MS), lambda: self._start(node))

@@ -7,11 +7,12 @@ bytes.
     kind         sender    body
     1  Data      source    incarnation u64, number u64, records u32, payload (the rest)
     2, 3, 5, 17            tokens, requests, catch-up: see `levelcast.wire.token_codec`
-    4  Repair    sender    [complete datagram of kind Data, Token, Ring or Group, of the same network and stripe]
+    4  Repair    sender    [complete datagram of kind Data, Token, Ring, Group or LineHolders, of the same stripe]
     6 to 10                reformation: see `levelcast.wire.reformation_codec`
     11 to 14               secondary groups: see `levelcast.wire.group_codec`
     15 Probe     prober    number u64, sent u64
     16 Echo      any node  to u16, number u64, sent u64, heard u64
+    18, 19                 lines of regions: see `levelcast.wire.line_codec`
 
     run         source u16, incarnation u64, first u64, last u64
     mark        source u16, incarnation u64, number u64
@@ -19,9 +20,10 @@ bytes.
 A message has exactly one encoding: `encode(decode(b)) == b` for every b that decodes. So nothing is skipped,
 every flag and reserved byte is checked, and two members that hold the same message hold the same bytes.
 
-A `Data`, `Token`, `Ring` or `Group` keeps its datagram (`sealed`) from its author on: `seal_message` makes it once,
-`decode` fills it in, and `encode` returns it. Only the author seals such a message. A node that passes one on sends it
-as an item of a Repair: the header of the Repair names the node that sent it, the header of the item its author.
+A `Data`, `Token`, `Ring`, `Group` or `LineHolders` keeps its datagram (`sealed`) from its author on: `seal_message`
+makes it once, `decode` fills it in, and `encode` returns it. Only the author seals such a message. A node that passes
+one on sends it as an item of a Repair: the header of the Repair names the node that sent it, the header of the item its
+author.
 
 Each allowed value is stated once, in the `check_*` functions, and both directions call them: a message that every
 receiver would reject fails at the node that made it. Whether a message makes sense *now* (its generation, its position
@@ -38,7 +40,7 @@ from typing import Any, NamedTuple, TypeVar
 from levelcast import native
 from levelcast.native.layout import DATA_BODY as BODY
 from levelcast.native.layout import KIND_AT, KIND_DATA, LENGTH_AT
-from levelcast.wire import group_codec, reformation_codec, token_codec
+from levelcast.wire import group_codec, line_codec, reformation_codec, token_codec
 from levelcast.wire.header import (
     HEADER_SIZE,
     Malformed,
@@ -51,17 +53,23 @@ from levelcast.wire.header import (
     sender_of,
     wrong_domain,
 )
-from levelcast.wire.messages import Data, Echo, Group, Message, Probe, Repair, Ring, Token
+from levelcast.wire.messages import Data, Echo, Group, LineHolders, Message, Probe, Repair, Ring, Token
 from levelcast.wire.packets import check_packet
 from levelcast.wire.parts import COUNT, Codec, Encoder, check_limit, check_no_generation, fixed, unpack_count
 
 KIND_REPAIR = 4
 MAX_REPAIR_ITEMS = 1_024
-_ITEM_KINDS = (KIND_DATA, token_codec.KIND_TOKEN, reformation_codec.KIND_RING, group_codec.KIND_GROUP)
+_ITEM_KINDS = (
+    KIND_DATA,
+    token_codec.KIND_TOKEN,
+    reformation_codec.KIND_RING,
+    group_codec.KIND_GROUP,
+    line_codec.KIND_LINE_HOLDERS,
+)
 """Kinds that others than the author may send, inside a Repair; their messages keep their datagram."""
-_ITEMS = (Data, Token, Ring, Group)
+_ITEMS = (Data, Token, Ring, Group, LineHolders)
 
-_Authored = TypeVar("_Authored", bound=Token | Ring | Group)
+_Authored = TypeVar("_Authored", bound=Token | Ring | Group | LineHolders)
 
 
 class Decoded(NamedTuple):
@@ -129,7 +137,7 @@ def decode_batch(datagrams: Iterable[bytes | memoryview], domain: int) -> tuple[
 def _once(encoder: Encoder) -> Encoder:
     """Return an encoder of messages that only their author encodes."""
 
-    def encode_once(message: Token | Ring | Group, domain: int) -> bytes:
+    def encode_once(message: Token | Ring | Group | LineHolders, domain: int) -> bytes:
         sealed = message.sealed
         if not sealed:
             return encoder(message, domain)
@@ -169,7 +177,7 @@ def _encode_repair(message: Repair, domain: int) -> bytes:
 def _decode_repair(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Repair, int]:
     check_no_generation(generation)
     count, at = unpack_count(datagram, HEADER_SIZE, MAX_REPAIR_ITEMS)
-    items: list[Token | Data | Ring | Group] = []
+    items: list[Token | Data | Ring | Group | LineHolders] = []
     for _ in range(count):
         (length,) = COUNT.unpack_from(datagram, at + LENGTH_AT)
         # Before it is decoded: nested Repairs would recurse to any depth that their sender chooses.
@@ -182,14 +190,14 @@ def _decode_repair(datagram: bytes, domain: int, sender: int, generation: int) -
     return Repair(sender, tuple(items)), at
 
 
-def _decode_item(datagram: bytes, domain: int) -> Token | Data | Ring | Group:
+def _decode_item(datagram: bytes, domain: int) -> Token | Data | Ring | Group | LineHolders:
     data = native.open_data(datagram, domain, Data)  # the ordinary case
     if data is not None:
         return data
     item_domain, item = decode(datagram)
     if item_domain != domain:
         bad_field("an item of another stripe or network")
-    assert isinstance(item, Token | Data | Ring | Group)
+    assert isinstance(item, Token | Data | Ring | Group | LineHolders)
     return item
 
 
@@ -201,7 +209,8 @@ _CODECS: dict[type[Any], Codec] = {
     **token_codec.CODECS,
     **reformation_codec.CODECS,
     **group_codec.CODECS,
+    **line_codec.CODECS,
 }
 _ENCODERS = {message: codec.encode for message, codec in _CODECS.items()}
-_ENCODERS |= {message: _once(_ENCODERS[message]) for message in (Token, Ring, Group)}
+_ENCODERS |= {message: _once(_ENCODERS[message]) for message in (Token, Ring, Group, LineHolders)}
 _DECODERS = {codec.kind: codec.decode for codec in _CODECS.values()}

@@ -3,9 +3,10 @@
 Every message is an immutable named tuple; `levelcast.wire.codec` turns them into bytes and back. The protocol
 classes in `levelcast.ring` accept and return these values and never read a datagram.
 
-A `Data`, `Token`, `Ring` or `Group` may be passed on by others than its author, so it keeps the datagram that its
-author sealed: `sealed`, the last field, empty until the author has sealed it. Two tokens (rings, groups) are equal if
-all other fields are, whatever their datagrams are. `_replace` keeps the old datagram: pass `sealed=b""` as well.
+A `Data`, `Token`, `Ring`, `Group` or `LineHolders` may be passed on by others than its author, so it keeps the datagram
+that its author sealed: `sealed`, the last field, empty until the author has sealed it. Two tokens (rings, groups,
+assignments) are equal if all other fields are, whatever their datagrams are. `_replace` keeps the old datagram: pass
+`sealed=b""` as well.
 
 Numbers and units: times are nanoseconds UTC; slots, packet numbers and generations are unsigned 64-bit; node
 ids (one namespace for members, reformation servers and sources) are unsigned 16-bit; a life is 32-bit.
@@ -216,7 +217,8 @@ class Ring(NamedTuple):
     """The one immutable announcement of `generation` (rule 12). The last era of `lineage` is its own.
 
     `helper` reported the best history and serves the others; `membership` is the configured set it was formed
-    under, and `membership_stands` means that a joiner knew its record to be witnessed.
+    under, and `membership_stands` means that a joiner knew its record to be witnessed. `edges` are the receivers of the
+    lines, by the names of their edge groups (MS §4.3).
     """
 
     generation: int
@@ -289,11 +291,44 @@ class Group(NamedTuple):
         return hash(self[:-1])
 
 
+class LineHolders(NamedTuple):
+    """The receivers of the lines after a change of the secondaries (MS §4.3), as `edges` of a RING.
+
+    The highest (generation of the ring, number) counts; a RING itself has number 0.
+    """
+
+    generation: int
+    server: int
+    number: int
+    holders: tuple[tuple[int, str], ...]
+    sealed: bytes = b""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LineHolders) and self[:-1] == other[:-1]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:-1])
+
+
+class LineRequest(NamedTuple):
+    """A receiver requests the newest assignment of lines from the servers, or a server from all receivers.
+
+    `generation` and `number` are those of the assignment that the sender knows, 0 for none.
+    """
+
+    sender: int
+    generation: int
+    number: int
+
+
 class Repair(NamedTuple):
     """Messages of others, passed on as their authors sealed them (rules 5, 11, 12); `sender` is not their author."""
 
     sender: int
-    items: tuple[Token | Data | Ring | Group, ...]
+    items: tuple[Token | Data | Ring | Group | LineHolders, ...]
 
 
 class Probe(NamedTuple):
@@ -330,6 +365,8 @@ Message = (
     | GroupRequest
     | GroupInvite
     | Group
+    | LineHolders
+    | LineRequest
     | Probe
     | Echo
 )

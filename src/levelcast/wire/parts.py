@@ -18,6 +18,9 @@ COUNT = Struct("<I")
 
 # A full token, and a Repair with one, fit a datagram: everything that was sent can be repaired.
 MAX_RUNS = 1_024
+MAX_LINES = 256
+"""Maximum number of lines of all regions: their assignment is a part of a RING, which fits a datagram."""
+MAX_TEXT = 255
 MAX_TIME_NS = 2**63 - 1
 """Times stay within a signed 64-bit number: numpy's datetime64 and Arrow's timestamps are signed."""
 
@@ -145,6 +148,36 @@ def unpack_bytes(datagram: bytes, at: int, limit: int) -> tuple[bytes, int]:
     if end > len(datagram):
         raise Malformed(Reason.TRUNCATED_BODY)
     return datagram[at + 1 : end], end
+
+
+_NODE = Struct("<H")
+
+
+def pack_holders(holders: tuple[tuple[int, str], ...]) -> bytes:
+    """Return the receivers of lines, each with the name of a line."""
+    check_limit(holders, MAX_LINES, "lines")
+    parts = [COUNT.pack(len(holders))]
+    for node, line in holders:
+        parts.append(_NODE.pack(node))
+        try:
+            parts.append(pack_bytes(line.encode(), MAX_TEXT))
+        except UnicodeEncodeError:
+            bad_field("name of a line")
+    return b"".join(parts)
+
+
+def unpack_holders(datagram: bytes, at: int) -> tuple[tuple[tuple[int, str], ...], int]:
+    """Return the receivers of lines, and their end."""
+    count, at = unpack_count(datagram, at, MAX_LINES)
+    holders: list[tuple[int, str]] = []
+    for _ in range(count):
+        (node,) = _NODE.unpack_from(datagram, at)
+        line, at = unpack_bytes(datagram, at + _NODE.size, MAX_TEXT)
+        try:
+            holders.append((node, line.decode()))  # strict UTF-8 has one encoding per string
+        except UnicodeDecodeError:
+            bad_field("name of a line")
+    return tuple(holders), at
 
 
 RUNS = Packed("<HQQQ", Run, MAX_RUNS)

@@ -25,27 +25,21 @@ from typing import Any
 from levelcast.wire.header import HEADER_SIZE, bad_field, seal_datagram
 from levelcast.wire.messages import Era, Fault, FaultReason, Invite, Join, MemberLife, Membership, Promised, Ring
 from levelcast.wire.parts import (
-    COUNT,
     Codec,
     Packed,
-    check_limit,
     check_time,
     fixed,
-    pack_bytes,
-    unpack_bytes,
-    unpack_count,
+    pack_holders,
+    unpack_holders,
 )
 
 KIND_INVITE, KIND_JOIN, KIND_RING = 7, 8, 10
 MAX_ERAS = 2_048
 MAX_MEMBERS = 256
-MAX_EDGES = 256
-MAX_TEXT = 255
 
 _JOIN = Struct("<IQQQQB")
 _MEMBERSHIP = Struct("<Q")
 _RING = Struct("<HB")
-_EDGE = Struct("<H")
 _ERAS = Packed("<QQQ", Era, MAX_ERAS)
 _MEMBERS = Packed("<HI", MemberLife, MAX_MEMBERS)
 
@@ -124,20 +118,13 @@ def _check_ring(message: Ring) -> None:
 
 def encode_ring(message: Ring, domain: int) -> bytes:
     _check_ring(message)
-    check_limit(message.edges, MAX_EDGES, "edges")
     parts = [
         _RING.pack(message.helper, _MEMBERSHIP_STANDS if message.membership_stands else 0),
         _pack_membership(message.membership),
         _MEMBERS.pack(message.members),
         _ERAS.pack(message.lineage),
-        COUNT.pack(len(message.edges)),
+        pack_holders(message.edges),
     ]
-    for node, address in message.edges:
-        parts.append(_EDGE.pack(node))
-        try:
-            parts.append(pack_bytes(address.encode(), MAX_TEXT))
-        except UnicodeEncodeError:
-            bad_field("edge address")
     return seal_datagram(KIND_RING, domain, message.server, message.generation, b"".join(parts))
 
 
@@ -148,17 +135,9 @@ def decode_ring(datagram: bytes, domain: int, sender: int, generation: int) -> t
     membership, at = _unpack_membership(datagram, HEADER_SIZE + _RING.size)
     members, at = _MEMBERS.unpack(datagram, at)
     lineage, at = _ERAS.unpack(datagram, at)
-    count, at = unpack_count(datagram, at, MAX_EDGES)
-    edges: list[tuple[int, str]] = []
-    for _ in range(count):
-        (node,) = _EDGE.unpack_from(datagram, at)
-        address, at = unpack_bytes(datagram, at + _EDGE.size, MAX_TEXT)
-        try:
-            edges.append((node, address.decode()))  # strict UTF-8 has one encoding per string
-        except UnicodeDecodeError:
-            bad_field("edge address")
+    edges, at = unpack_holders(datagram, at)
     stands = bool(flags & _MEMBERSHIP_STANDS)
-    message = Ring(generation, sender, helper, membership, stands, members, lineage, tuple(edges))
+    message = Ring(generation, sender, helper, membership, stands, members, lineage, edges)
     _check_ring(message)
     return message, at
 

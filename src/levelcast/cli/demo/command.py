@@ -6,13 +6,12 @@ floors open.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from levelcast.cli.errors import duration_ns
+from levelcast.cli.errors import duration_ns, loss_ratio
 from levelcast.cli.options import option
 from levelcast.node.fork_server import ForkServer
 from levelcast.timing.rules import LOSS_LIMIT
@@ -112,14 +111,3 @@ def demo(
             pipeline=pipeline,
         )
         raise typer.Exit(perform(wishes, server))
-
-
-def loss_ratio(text: str) -> float:
-    """Return the loss that an option states as a ratio or in percent."""
-    match = re.fullmatch(r"(\d{1,3}(?:\.\d{0,9})?|\.\d{1,9})\s*(%?)", text.strip(), re.ASCII)
-    ratio = float(match[1]) / (100 if match[2] else 1) if match else 1.0
-    if ratio > LOSS_LIMIT:
-        raise typer.BadParameter(
-            f'"{text}" is not a loss from 0 to {LOSS_LIMIT:.0%}, such as 1% or 0.01', param_hint="--loss"
-        )
-    return ratio

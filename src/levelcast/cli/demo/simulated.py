@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress
 from rich.table import Column, Table
 from rich.text import Text
 
-from levelcast.cli.demo.command import loss_ratio
+from levelcast.cli.errors import loss_ratio
 from levelcast.cli.output import print_after, print_json, print_problems, table
 from levelcast.network import Network, NetworkError, Problem, five_cities, load_network, parse_network
 from levelcast.sim.engine.world import START_NS, SimNode

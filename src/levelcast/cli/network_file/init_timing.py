@@ -117,9 +117,14 @@ def _as_json(network: Network, stripe: str) -> dict[str, object]:
             "witnesses": network.witnesses(stripe),
         },
         "explained": [number._asdict() for number in derived.explained],
-        "liveness": {"bound_ns": sum(term.ns for term in terms), "terms": [term._asdict() for term in terms]},
+        "liveness": _bound_as_json(terms),
+        "lines": {layer: _bound_as_json(each) for layer, each in network.line_terms(stripe).items()},
         "warnings": warnings(network, stripe),
     }
+
+
+def _bound_as_json(terms: list[BoundTerm]) -> dict[str, object]:
+    return {"bound_ns": sum(term.ns for term in terms), "terms": [term._asdict() for term in terms]}
 
 
 def _print_stripe(console: Console, network: Network, stripe: str) -> None:
@@ -138,7 +143,9 @@ def _print_stripe(console: Console, network: Network, stripe: str) -> None:
     for sentence in included_files(network):
         console.print(f"  {escape(sentence)}", highlight=False, soft_wrap=True)
     console.print(_timing_table(network.explain(stripe)))
-    console.print(_liveness_table(network.liveness(stripe)))
+    console.print(_bound_table("When faults stop, everything sent is released within", network.liveness(stripe)))
+    for layer, terms in network.line_terms(stripe).items():
+        console.print(_bound_table(f"When a {layer} fails, another receiver sends to its lines within", terms))
     for warning in warnings(network, stripe):
         console.print(f"[yellow]Warning:[/yellow] {escape(warning)}")
 
@@ -159,9 +166,8 @@ def _timing_table(numbers: list[Explained]) -> Table:
     return table
 
 
-def _liveness_table(terms: list[BoundTerm]) -> Table:
+def _bound_table(title: str, terms: list[BoundTerm]) -> Table:
     total = show_ns(sum(term.ns for term in terms))
-    title = "When faults stop, everything sent is released within"
     table = Table(title=title, title_justify="left", show_footer=True)
     table.add_column("at most", footer=total, no_wrap=True, justify="right", style="bold")
     table.add_column("until", footer="total")

@@ -6,8 +6,9 @@ Two kinds of CSV are read (plain or .gz, with a header):
   of the minimum round trip. The jitter is chosen so that the mean of a uniform delay is half of the average round trip;
 - one way: `from, to, delay_ms` and optionally `jitter_ms`.
 
-Both may have a column `loss` (a ratio); without it every pair has the caller's loss. A pair measured in one direction
-only has the same values in the other; a pair without measurements uses the best path over a third city.
+Both may have a column `loss` (a ratio); without it every pair has the caller's loss. Both may have a column `hops`, the
+number of routers. A pair measured in one direction only has the same values in the other; a pair without measurements
+uses the best path over a third city, and has no hops.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ Matrix = npt.NDArray[np.float64]
 LOCAL_MS = 0.5
 """One-way delay and jitter between two machines of one city, which pings between cities do not measure."""
 LARGEST_MS = 60_000.0
+MOST_HOPS = 254
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Delays:
     delay_ms: Matrix
     jitter_ms: Matrix
     loss: Matrix
+    hops: Matrix | None = None
+    """Number of routers, NaN for a pair without measurements; None: not measured."""
 
     @property
     def quantile_ms(self) -> Matrix:
@@ -54,7 +58,8 @@ class Delays:
     def only(self, places: npt.NDArray[np.intp]) -> Delays:
         """Return the delays of these cities only."""
         pick = np.ix_(places, places)
-        return Delays(tuple(self.names[i] for i in places), self.delay_ms[pick], self.jitter_ms[pick], self.loss[pick])
+        names, hops = tuple(self.names[i] for i in places), None if self.hops is None else self.hops[pick]
+        return Delays(names, self.delay_ms[pick], self.jitter_ms[pick], self.loss[pick], hops)
 
 
 class MeasuredCsv:
@@ -121,16 +126,22 @@ def load_delays(path: str | PathLike[str], loss: float = 0.0) -> Delays:
     more, lost = file.column(times[1]), file.column("loss")
     if pings and more is None:
         raise file.problem(1, "the header has min_ms but no avg_ms; the jitter needs both")
+    routers = file.column("hops")
     found: dict[tuple[str, str], tuple[float, float, float]] = {}
+    hops: dict[tuple[str, str], float] = {}
     for line, row in file.rows():
         low = file.number(line, row[least], times[0], LARGEST_MS)
         high = file.number(line, row[more], times[1], LARGEST_MS) if more is not None else 0.0
         ratio = file.number(line, row[lost], "loss", 1.0) if lost is not None else loss
         delay, jitter = (low / 2, max(high - low, 0.0)) if pings else (low, high)
-        found[place_name(row[origin]), place_name(row[to])] = delay, jitter, ratio
+        pair = place_name(row[origin]), place_name(row[to])
+        found[pair] = delay, jitter, ratio
+        if routers is not None:
+            hops[pair] = file.number(line, row[routers], "hops", MOST_HOPS)
     if not found:
         raise file.problem(1, "the file has no pair of cities")
-    return _complete(file, found, loss)
+    delays = _complete(file, found, loss)
+    return delays if routers is None else replace(delays, hops=_hops(delays.names, hops))
 
 
 def load_weights(path: str | PathLike[str], names: tuple[str, ...]) -> Matrix:
@@ -175,6 +186,16 @@ def _complete(file: MeasuredCsv, found: dict[tuple[str, str], tuple[float, float
         a, b = (names[i] for i in apart[0])
         raise file.problem(1, f"no connection between {a} and {b}, neither as a pair nor over a third city")
     return Delays(names, *known)
+
+
+def _hops(names: tuple[str, ...], found: dict[tuple[str, str], float]) -> Matrix:
+    index = {name: i for i, name in enumerate(names)}
+    hops = np.full((len(names), len(names)), np.nan)
+    np.fill_diagonal(hops, 0.0)
+    for (a, b), value in found.items():
+        hops[index[a], index[b]] = value
+    known: Matrix = np.where(np.isnan(hops), hops.T, hops)
+    return known
 
 
 def _detour(known: Matrix) -> None:

@@ -1,6 +1,7 @@
 """Write the network file of a region plan: sites, links, receivers, two edge groups per region (MS §4.1, §4.3).
 
-Every group has its own address and port, so that overlapping groups never use the same one.
+Every group has its own address and port, so that overlapping groups never use the same one. If the routers between
+locations are measured, its TTL is its scope: it reaches the subscribers of the region from both sites (MS §4.3).
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from levelcast.network.example import toml_table
+from levelcast.network.line_assignment import MOST_TTL
 from levelcast.network.regions.delays import Delays
 from levelcast.network.regions.plan import Indexes, Regions
 from levelcast.wire.membership import MAX_MEMBERS
@@ -48,10 +52,19 @@ def region_file(
     for place, (name, line) in enumerate((name, line) for name in region_of for line in "ab"):
         address = f"239.192.{75 + place // 250}.{place % 250 + 1}"
         port = FIRST_GROUP_PORT + place
+        scope = {} if (ttl := _scope_ttl(delays, plan, place // 2)) is None else {"ttl": ttl}
         lines.append(
-            toml_table("edge.group", name=f"{name}-{line}", address=address, port=port, region=name, line=line)
+            toml_table("edge.group", name=f"{name}-{line}", address=address, port=port, region=name, line=line, **scope)
         )
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _scope_ttl(delays: Delays, plan: Regions, region: int) -> int | None:
+    """Return the TTL that reaches the subscribers of a region from both of its sites; None if it is not measured."""
+    if delays.hops is None:
+        return None
+    hops = delays.hops[np.ix_(plan.sites[region], plan.customer[plan.region == region])]
+    return None if np.isnan(hops).any() else min(int(hops.max(initial=0.0)) + 1, MOST_TTL)
 
 
 def site_names(cities: Sequence[str]) -> list[str]:
@@ -79,7 +92,9 @@ def _links(delays: Delays, name_of: dict[int, str]) -> Iterator[str]:
             delay = max(delays.delay_ms[a, b], delays.delay_ms[b, a])
             jitter = max(delays.jitter_ms[a, b], delays.jitter_ms[b, a])
             loss = max(delays.loss[a, b], delays.loss[b, a])
+            hops = np.nan if delays.hops is None else max(delays.hops[a, b], delays.hops[b, a])
             yield (
                 f'    {{ between = ["{name_of[a]}", "{name_of[b]}"], delay = "{delay:.3f}ms", '
-                f'jitter = "{jitter:.3f}ms", loss = {loss:g} }},'
+                f'jitter = "{jitter:.3f}ms", loss = {loss:g}'
+                f"{'' if np.isnan(hops) else f', hops = {hops:g}'} }},"
             )

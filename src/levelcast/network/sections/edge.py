@@ -10,6 +10,7 @@ from levelcast.network.line_assignment import share_of_line
 from levelcast.network.model import PORTS_PER_STRIPE, Edge, MulticastGroup
 from levelcast.network.sections.draft import ID_LIMIT, LEAST_PACKET, MOST_PACKET, Draft
 from levelcast.units import PACKET_HEADERS, show_ns, show_rate
+from levelcast.wire.parts import MAX_LINES
 
 _MOST_GROUPS = 65_536
 _LAST_GROUP = int(IPv4Address("239.255.255.255"))
@@ -109,6 +110,8 @@ def _read_groups(edge: Fields, draft: Draft, packet: int) -> tuple[MulticastGrou
             if group.line and (twin := lines.get((group.region, group.line))):
                 fields.problem("line", f'is line "{group.line}" of its region, and so is edge group "{twin}"')
             groups.append(group)
+            if group.line and sum(each.line is not None for each in groups) > MAX_LINES:
+                fields.problem("line", f"is line {MAX_LINES + 1} of the file; the maximum is {MAX_LINES}")
     return tuple(groups)
 
 

@@ -21,6 +21,7 @@ TABLES = (
             FileKey("delay", "one-way delay between two sites that no pair lists", "each pair in use needs its own"),
             FileKey("jitter", "additional delay before a packet counts as late", f"{Link(0).jitter_ns}"),
             FileKey("loss", "fraction of packets lost", f"{Link(0).loss_ratio:g}"),
+            FileKey("hops", "number of routers between two sites", "not measured"),
             FileKey("pairs", "links between two sites, with the keys of `[[links.pairs]]`", NONE, "array of tables"),
         ),
         "without it, `late` and `attempts` of `[timing]` are required",
@@ -32,6 +33,7 @@ TABLES = (
             FileKey("delay", "one-way delay", _OF_LINKS),
             FileKey("jitter", "additional delay before a packet counts as late", _OF_LINKS),
             FileKey("loss", "fraction of packets lost", _OF_LINKS),
+            FileKey("hops", "number of routers between the sites, for the scope of lines", _OF_LINKS),
         ),
         f"within one site a hop has a delay of {show_ns(LOCAL_DELAY_NS)} and no loss, unless a pair specifies it",
     ),
@@ -81,6 +83,7 @@ def _read_link(fields: Fields) -> dict[str, Any]:
         delay_ns=fields.duration("delay", zero=True),
         jitter_ns=fields.duration("jitter", zero=True),
         loss_ratio=fields.ratio("loss"),
+        hops=fields.whole("hops", 0, 254),
     )
 
 

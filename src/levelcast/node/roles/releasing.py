@@ -80,7 +80,7 @@ class ReleasingRole(Role):
                 machine.complete_upto_ns,
                 setup.now,
                 lambda: machine.wake_ns,
-                lambda: machine.ring_members if machine.state != "OUTSIDE" else (),
+                machine.lines,
             )
             yield self.edge
         if network.tape.keep_bytes is not None or network.tape.keep_age_ns is not None:

@@ -28,7 +28,7 @@ from levelcast.protocol.events import Event, RefuseReason, Rejected, RejectReaso
 from levelcast.protocol.history import GENESIS, Frame
 from levelcast.ring.listener import Listener
 from levelcast.sim.engine.world import SimNode, World
-from levelcast.wire.messages import Data, Group, Join, Repair, Ring, Token
+from levelcast.wire.messages import Data, Group, Join, LineHolders, Repair, Ring, Token
 from levelcast.wire.packets import open_packets, singles
 
 PacketId = tuple[int, int, int]
@@ -87,7 +87,7 @@ class Checker:
                 self._check_claims_kept(node, message)
             elif isinstance(message, Data):
                 self._note_submitted(message)
-            if isinstance(message, Token | Data | Ring | Group):
+            if isinstance(message, Token | Data | Ring | Group | LineHolders):
                 self._note_sealed(node, message, sends=True)
             elif isinstance(message, Repair):
                 for item in message.items:
@@ -103,7 +103,7 @@ class Checker:
             elif isinstance(effect.entry, Token | Data):
                 self._note_sealed(node, effect.entry, sends=False)
 
-    def _note_sealed(self, node: SimNode, message: Token | Data | Ring | Group, *, sends: bool) -> None:
+    def _note_sealed(self, node: SimNode, message: Token | Data | Ring | Group | LineHolders, *, sends: bool) -> None:
         """Record what an author has journaled or sent: others may forward it from then on."""
         if self.forged:  # a seal without a key does not prove its author
             return
@@ -115,7 +115,7 @@ class Checker:
             if self._sealed.setdefault(_name_of(single), single.sealed) != single.sealed and sends:
                 raise InvariantBroken("author's bytes", f"{node.name} seals {_name_of(single)} twice")
 
-    def _check_passed_on(self, node: SimNode, item: Token | Data | Ring | Group) -> None:
+    def _check_passed_on(self, node: SimNode, item: Token | Data | Ring | Group | LineHolders) -> None:
         if not self.forged and self._sealed.get(_name_of(item)) != item.sealed:
             raise InvariantBroken("author's bytes", f"{node.name} forwards {_name_of(item)}, not sealed by its author")
 
@@ -255,7 +255,7 @@ class Checker:
                 raise InvariantBroken("no loss", f"{node.name} never released {missing[:3]}, witnessed to its source")
 
 
-def _name_of(message: Token | Data | Ring | Group) -> tuple[object, ...]:
+def _name_of(message: Token | Data | Ring | Group | LineHolders) -> tuple[object, ...]:
     """Return the author of a message and the values that identify it."""
     if isinstance(message, Data):
         return message.source, "packet", message.incarnation, message.first

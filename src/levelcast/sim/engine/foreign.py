@@ -11,7 +11,7 @@ from random import Random
 
 from levelcast.wire.codec import decode_batch, encode
 from levelcast.wire.header import domain_of, split_domain
-from levelcast.wire.messages import Data, Group, Message, Repair, Ring, Token
+from levelcast.wire.messages import Data, Group, LineHolders, Message, Repair, Ring, Token
 from levelcast.wire.packets import open_packets, seal
 
 SHARE = 0.1
@@ -51,6 +51,6 @@ class ForeignNetwork:
         if isinstance(message, Token):
             claim = min(message.slot, message.have + CLAIMED_SLOTS)
             message = message._replace(runs=(), witnessed=(), have=claim, sealed=b"")
-        elif isinstance(message, Ring | Group):
+        elif isinstance(message, Ring | Group | LineHolders):
             message = message._replace(sealed=b"")
         return encode(message, self._foreign)

@@ -77,6 +77,11 @@ def describe(message: Message | tuple[object, ...]) -> str:
         case wire.Group():
             members = " ".join(map(str, message.members))
             return f"GROUP {generation_name(message.number)} of {message.primary}: {members}"
+        case wire.LineHolders():
+            held = " ".join(f"{line}={node}" for node, line in message.holders)
+            return f"LINES {generation_name(message.generation)}.{generation_name(message.number)}: {held}"
+        case wire.LineRequest():
+            return f"line request, has {generation_name(message.generation)}.{generation_name(message.number)}"
         case _:
             return str(message)
 

@@ -14,9 +14,12 @@ the ring is checked at the secondaries too. In addition:
 | Liveness    | at the end              | every running secondary has released everything and has a primary in the |
 |             |                         | ring that receives it, within the bound of the primaries plus |
 |             |                         | `secondary_bound_ns` |
+| Lines       | at the end              | every line of a region has one receiver, and every region two |
 
 `TEMPERS` selects special faults: faults only at secondaries, over a network without other loss; a primary that fails
-with the last fault for good, so that its secondaries must find another one; or a subscriber's line that fails for good.
+with the last fault for good, so that its secondaries must find another one; a subscriber's line that fails for good; or
+receivers that hold lines, one at a time and without other faults: crashes and planned stops
+(`levelcast.sim.line_kills`).
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import Effect, Release, Send
 from levelcast.protocol.event_text import sentence
 from levelcast.protocol.events import RingFormed
+from levelcast.protocol.lines import RegionLines
 from levelcast.protocol.machine import Machine
 from levelcast.ring.group_server import ReformationAndGroupServer
 from levelcast.ring.listener import Listener
@@ -42,11 +46,13 @@ from levelcast.sim.edges import Crowd
 from levelcast.sim.engine.network import VirtualNetwork
 from levelcast.sim.engine.world import START_NS, SideWorld, SimNode, World
 from levelcast.sim.faults import MS, Adversary
+from levelcast.sim.line_kills import LineChecks
 from levelcast.sim.scenarios.ring import LAST_SUBMIT_NS, DrawSets, Outcome, RingHistory, draw
+from levelcast.timing.nack_sets import NackSets
 from levelcast.timing.rules import Mode
 from levelcast.timing.secondary import patience_ns, secondary_bound_ns, silent_after_ns
 from levelcast.wire.channel_plan import Kind, PlanRecord, encode_record, part_records
-from levelcast.wire.messages import Group, GroupRequest, GroupToken, Message, Repair, Request, Ring, Token
+from levelcast.wire.messages import Group, GroupRequest, GroupToken, LineRequest, Message, Repair, Request, Ring, Token
 
 FIRST_SECONDARY = 301
 SETTLED_AFTER_NS = 600 * MS
@@ -59,10 +65,10 @@ STRIPES_SHARE = 1 / 5
 SECONDARIES = (0, 1, 1, 2)
 MOST_IN_LAYER = (1, 2, 3, 4)
 
-SAYS: tuple[type, ...] = (Request, GroupToken, GroupRequest)
+SAYS: tuple[type, ...] = (Request, GroupToken, GroupRequest, LineRequest)
 """Messages that a secondary may send, except to receivers below it."""
 SERVES: tuple[type, ...] = (Repair, Ring, Group)
-"""Messages that it may send to receivers below it."""
+"""Messages that it may send to receivers below it, and to servers that request them."""
 
 
 class ReceiversHistory(RingHistory):
@@ -75,7 +81,7 @@ class ReceiversHistory(RingHistory):
     PUNCTUAL_NS: ClassVar[int] = 3 * MS
     """Lateness up to which a release is on time, because nodes poll the clock at intervals."""
     LAYERS: ClassVar[tuple[int, ...]] = (1, 1, 1, 1, 2, 2, 3)
-    TEMPERS: ClassVar[tuple[str, ...]] = ("all", "all", "all", "secondaries", "widow", "line")
+    TEMPERS: ClassVar[tuple[str, ...]] = ("all", "all", "all", "secondaries", "widow", "line", "holders")
     PLANS: ClassVar[tuple[int, ...]] = (0, 0, 0, 0, 1, 2)
     """Number of plan changes; if not 0, subscribers follow the plans."""
 
@@ -87,8 +93,20 @@ class ReceiversHistory(RingHistory):
         self.crowd: Crowd = Crowd(self.world, self.rng) if main is None else main.crowd
         self.world.watchers.insert(0, self.crowd)
         self.bound_ns += secondary_bound_ns(self.config.timing, len(self._server_ids), max(1, self.layers))
+        self.bound_ns += self.line_checks.bound_ns + self.config.timing.hear_ns
         striped = main is None and not self._new_plans and self.rng.random() < STRIPES_SHARE
         self.beside = SecondStripe(self.rng.getrandbits(48), main=self) if striped else None
+
+    def _make_config(self, rng: Random, nack: NackSets | None) -> StripeConfig:
+        """Add regions with two lines each; every region has its own order of preference (MS §4.3)."""
+        config = super()._make_config(rng, nack)
+        if self._main is not None:
+            return config
+        mine = Random(f"lines {self.seed}")
+        receivers = [*self._member_ids, *self._homes]
+        names = [(f"{region}-a", f"{region}-b") for region in ("west", "east")[: mine.choice((1, 2))]]
+        lines = tuple(RegionLines(pair, tuple(mine.sample(receivers, len(receivers)))) for pair in names)
+        return replace(config, lines=lines)
 
     def _make_world(self, config: StripeConfig, network: VirtualNetwork) -> World:
         if self._main is not None:
@@ -129,16 +147,30 @@ class ReceiversHistory(RingHistory):
 
     def _make_adversary(self, clocks: list[SimNode] | None = None) -> Adversary:
         struck, settled_ns = self.secondaries, START_NS + SETTLED_AFTER_NS
+        self.line_checks = LineChecks(self.world, self.lines, len(self._member_ids))
         only = self._temper == "secondaries" and bool(struck)
         counted = self.config.witnesses in ("majority", len(self._member_ids) // 2 + 1)
         self._watch = SecondaryChecker(self.world, set(self._homes), settled_ns if only else None, on_time=counted)
         self.world.watchers.append(self._watch)
+        if self._temper == "holders":
+            kills = Random(f"kills {self.seed}").choice((1, 2, 3))
+            self.faults_begin_ns = START_NS + SETTLED_AFTER_NS + self.line_checks.bound_ns
+            self.fault_ns = self.faults_begin_ns - START_NS + 4 * kills * self.line_checks.bound_ns
+            self.world.at(self.faults_begin_ns, lambda: self._kill_holders(kills))
+            return Adversary(self, [], 0, [], only=True)
         if not only:
             return super()._make_adversary([*self.receivers, *struck])
         self.world.network.weather.loss = 0.0
         self.fault_ns += SETTLED_AFTER_NS
         self.faults_begin_ns = settled_ns
         return Adversary(self, struck, self.rng.choice((2, 5, 10)), struck, only=True)
+
+    def _kill_holders(self, kills: int) -> None:
+        self.line_checks.look()
+        rng = Random(f"kills {self.seed}")
+        self.line_checks.kill_later(
+            rng, kills, lambda node, down_ns: self.down_for(node, down_ns, wipe=False), self._planned_stops.stop
+        )
 
     def customers(self) -> list[int]:
         return [customer.id for customer in self.crowd.customers]
@@ -235,12 +267,15 @@ class ReceiversHistory(RingHistory):
     def _all_released(self) -> bool:
         if self._new_plans or (self.beside is not None and not self.beside._all_released()):
             return False
-        return not any(self._homeless(node) for node in self.secondaries) and super()._all_released()
+        if any(self._homeless(node) for node in self.secondaries) or not super()._all_released():
+            return False
+        return self.line_checks.unassigned() is None
 
     def _what_is_stuck(self) -> str:
         homeless = [line for node in self.secondaries if (line := self._homeless(node)) is not None]
         beside = [f"second stripe: {self.beside._what_is_stuck()}"] if self.beside is not None else []
-        return "; ".join([*homeless, super()._what_is_stuck(), *beside])
+        lines = [line] if (line := self.line_checks.unassigned()) is not None else []
+        return "; ".join([*homeless, *lines, super()._what_is_stuck(), *beside])
 
     def _homeless(self, node: SimNode) -> str | None:
         """Return why a secondary has no primary in the current ring, or one that does not receive it; None if fine."""
@@ -328,7 +363,7 @@ class SecondaryChecker:
     def _check_said(self, node: SimNode, to: int, message: Message) -> None:
         if not isinstance(message, SAYS):
             below = self._layer_of.get(to, 0) > self._layer_of[node.id]
-            if not below or not isinstance(message, SERVES):
+            if not (below or to in self._world.config.servers) or not isinstance(message, SERVES):
                 raise InvariantBroken("mute", f"{node.name} sent a {type(message).__name__} to {to}")
         if isinstance(message, GroupToken):
             self._said[node.id, message.group, message.turn] = (node.disk.journal.life, self._world.now)
