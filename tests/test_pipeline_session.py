@@ -141,12 +141,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (place / "log").open("w") as log:
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True, cwd=place)
     try:
-        for _ in range(600):
+        for _ in range(2_000):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
             assert process.poll() is None, (place / "log").read_text()[-2000:]
             time.sleep(0.2)
+        else:
+            raise AssertionError(f"no answer at port {port}: {(place / 'log').read_text()[-2000:]}")
         yield f"sc://localhost:{port}"
     finally:
         os.killpg(process.pid, signal.SIGTERM)

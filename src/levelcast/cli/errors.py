@@ -16,7 +16,6 @@ from typer._click.exceptions import NoArgsIsHelpError, UsageError
 
 from levelcast.cli.usage_errors import usage_sentence
 from levelcast.errors import UserError
-from levelcast.timing.rules import LOSS_LIMIT
 
 _UNIT_NS = {"ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000}
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|min)", re.ASCII)
@@ -81,6 +80,8 @@ def duration_ns(text: str, option: str = "--for", longest_min: int | None = None
 
 def loss_ratio(text: str) -> float:
     """Return the loss that an option states as a ratio or in percent."""
+    from levelcast.timing.rules import LOSS_LIMIT
+
     match = re.fullmatch(r"(\d{1,3}(?:\.\d{0,9})?|\.\d{1,9})\s*(%?)", text.strip(), re.ASCII)
     ratio = float(match[1]) / (100 if match[2] else 1) if match else 1.0
     if ratio > LOSS_LIMIT:
