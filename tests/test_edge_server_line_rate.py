@@ -19,8 +19,9 @@ from levelcast.edge.server.line_budget import (
     LineBudget,
     state_words,
 )
-from levelcast.edge.server.line_rate import HEADERS, LEAST_RESENT, MOST_BEHIND_S, LineRate
+from levelcast.edge.server.line_rate import LEAST_RESENT, MOST_BEHIND_S, LineRate
 from levelcast.node.line_budget_file import SharedLineBudget
+from levelcast.units import PACKET_HEADERS
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -54,7 +55,7 @@ def test_never_more_than_the_rate_and_a_burst(rate: int, sends: list[tuple[int, 
         got += [each.datagram for each in some]
         times += [(now, each.size) for each in some]
         sent += sum(each.size for each in some)
-        assert sent <= burst + 1_400 + HEADERS + rate * now / 1e9
+        assert sent <= burst + 1_400 + PACKET_HEADERS + rate * now / 1e9
         assert (line.next_ns is None) == (len(got) + line.dropped == len(pushed))
     while line.next_ns is not None:
         assert line.next_ns > now, "who waits for it does not turn in a circle"
@@ -153,10 +154,10 @@ def test_a_retransmission_that_waits_is_not_queued_again_and_the_queue_has_a_lim
     line = LineRate(LineBudget(1_500))
     for number in range(3):
         line.push_again([number.to_bytes(20, "big").ljust(1_000)] * 5, "somebody", 0)
-    assert line.behind_ns == 3 * (1_000 + HEADERS) * S // 1_500
+    assert line.behind_ns == 3 * (1_000 + PACKET_HEADERS) * S // 1_500
     line.push_again([number.to_bytes(20, "big").ljust(1_000) for number in range(40)], "another", 0)
     assert line.behind_ns <= LEAST_RESENT * S // 1_500
-    assert line.dropped == 43 - LEAST_RESENT // (1_000 + HEADERS)
+    assert line.dropped == 43 - LEAST_RESENT // (1_000 + PACKET_HEADERS)
 
 
 def test_a_clock_that_is_set_back_does_not_stop_the_line() -> None:
@@ -178,7 +179,7 @@ def test_processes_that_start_with_another_rate_keep_what_was_sent() -> None:
 
 def test_what_waits_too_long_is_dropped_oldest_first() -> None:
     line = LineRate(LineBudget(7_000))
-    line.push((number.to_bytes(4, "big").ljust(1_000 - HEADERS) for number in range(400)), 0)
+    line.push((number.to_bytes(4, "big").ljust(1_000 - PACKET_HEADERS) for number in range(400)), 0)
     assert line.behind_ns <= MOST_BEHIND_S * S
     assert line.dropped == 400 - 210
     assert int.from_bytes(line.due(0)[0].datagram[:4], "big") == 190

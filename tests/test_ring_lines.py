@@ -106,6 +106,19 @@ def test_two_servers_that_know_different_groups_do_not_alternate() -> None:
     assert desk.lines.newest == other
 
 
+def test_a_server_corrects_its_own_assignment_at_once() -> None:
+    first = ring(1 << 32, (P, "a"), (Q, "b"))
+    desk = Desk(OTHER)
+    desk.step(ring=first, alive=(P, Q))
+    desk.step(holders(1 << 32, (A, "a"), (B, "b")), ring=first, alive=(P, Q), ms=1)
+    assert said(desk.step(ring=first, alive=(P, Q), ms=500)) == [((P, "a"), (Q, "b"))], "it has missed a group"
+    assert said(desk.step(ring=first, alive=(Q,), ms=10)) == [((A, "a"), (Q, "b"))]
+
+    former = Desk()
+    former.step(ring=first, alive=(P, Q), formed=True)
+    assert said(former.step(ring=first, alive=(Q,), ms=10)) == [((A, "a"), (Q, "b"))], "it has formed the ring"
+
+
 def test_a_restarted_server_learns_the_number_in_use_and_continues_above_it() -> None:
     desk, first = Desk(), ring(1 << 32, (P, "a"), (Q, "b"))
     (asked,) = desk.step(ring=None, alive=())

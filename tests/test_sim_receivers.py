@@ -18,6 +18,7 @@ SEEDS = range(5_300_000, 5_300_030)
 SEARCHED = range(60)
 SEARCHED_ELSEWHERE = {"merge-by-sequence": range(160, 170), "orphan-keeps-primary": range(100, 105)}
 SEARCHED_ELSEWHERE |= {"failed-primary-keeps-line": range(6, 9), "former-holder-continues": range(5, 9)}
+SEARCHED_ELSEWHERE |= {"own-lines-corrected-late": range(9723966, 9723967)}
 """Seeds for clauses that few histories need."""
 
 BREAKS = {
@@ -35,6 +36,7 @@ BREAKS = {
     "former-holder-continues": "one address",
     "former-holder-stops-at-once": "no gap",
     "leaver-keeps-no-line": "no gap",
+    "own-lines-corrected-late": "no gap",
     "watermark-too-early": "assertion",
     "watermark-left-out": "no hole",
     "merge-by-sequence": "merged order",
@@ -64,6 +66,19 @@ def test_every_promise_holds_and_the_histories_are_not_empty() -> None:
     assert summary.delivered > 50 * len(SEEDS)
     assert summary.merged > 10 * len(SEEDS)
     assert min(summary.requests, summary.lost, summary.crashes, summary.groups) > len(SEEDS)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(9720589, id="a line of 30 kB/s retransmits what its subscriber lacks"),
+        pytest.param(9724586, id="a plan adds sessions at two lines of 30 kB/s"),
+        pytest.param(9723966, id="a server that has missed a group assigns a line to a failed receiver"),
+    ],
+)
+def test_a_history_that_once_failed_holds(seed: int) -> None:
+    (outcome,) = run_seeds("receivers", [seed])
+    assert outcome.broken is None, f"{outcome.broken}\n{replay_command('receivers', seed)}"
 
 
 @pytest.mark.parametrize("name", BREAKS)

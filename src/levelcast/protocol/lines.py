@@ -1,4 +1,4 @@
-"""Which receiver sends to which line (MS §4.3): the function with which servers assign lines.
+"""Assign lines to receivers (MS §4.3): the function that all servers use.
 
 A region has lines, and an order of preference of the receivers (`levelcast.network.line_assignment`). The preferred
 receiver of its first line is the first in that order, of its second line the second.

@@ -7,6 +7,9 @@ the newest one, the server announces it k_r times to all, with the next number o
 - **Two servers.** The one that has formed the group or ring announces at once. The other one has received the same
   groups: it announces by its rank later, unless the newest assignment is then its own result. Each does this once for
   each change that it learns, so two servers with different knowledge do not alternate. The higher number counts.
+- **An assignment with old knowledge.** A server may have missed a group, and assign a line to a receiver that has
+  failed. The replies to its `LineRequest` contain the group. It corrects its own assignment at once, while the former
+  receiver still sends to the line (`levelcast.ring.line_duty`).
 - **A restarted server**, and one that was disconnected, may not know the ring, the groups or the number in use. So it
   sends a `LineRequest` to all, k_r times, at its start and with each assignment. Receivers reply with what is newer:
   the ring, the group that they serve, the assignment. If the result differs, it announces again.
@@ -43,6 +46,8 @@ class LineServer:
         self.newest: LineHolders | None = None
         """The newest assignment, that of a RING included."""
         self.wake_ns: int | None = now
+        self._is_own = False
+        """The newest assignment is of this server, or of the RING that it has formed."""
         self._rank = config.servers.index(server)
         self._operable: frozenset[int] = frozenset()
         self._check_ns: int | None = None
@@ -78,6 +83,7 @@ class LineServer:
         if self.newest is not None and _version(message) <= _version(self.newest):
             return False
         self.newest = message
+        self._is_own = False
         self._says = 0
         return True
 
@@ -100,13 +106,14 @@ class LineServer:
         operable = frozenset(life.member for life in ring.members) | frozenset(secondaries)
         if self.newest is None or self.newest.generation < ring.generation:
             self.newest = self._sealed(LineHolders(ring.generation, self.server, 0, ring.edges))
+            self._is_own = formed
             self._says = 0
             self._operable = frozenset()
             if formed:
                 self._request(now)
         if operable != self._operable:
             self._operable = operable
-            self._check_ns = now if formed else now + (1 + self._rank) * self.timing.backoff_ns
+            self._check_ns = now if formed else self._check_after_change_ns(now)
         if self._check_ns is None or now < self._check_ns:
             return
         self._check_ns = None
@@ -114,9 +121,14 @@ class LineServer:
         if found != self.newest.holders and self.newest.generation == ring.generation:
             self._announce(found, self.newest, now)
 
+    def _check_after_change_ns(self, now: int) -> int:
+        """Return the time at which to compare after another server has formed the ring or group."""
+        return now if self._is_own else now + (1 + self._rank) * self.timing.backoff_ns
+
     def _announce(self, found: tuple[tuple[int, str], ...], before: LineHolders, now: int) -> None:
         number = ((before.number >> 32) + 1) << 32 | self.server << 16 | self.life & 0xFFFF
         self.newest = self._sealed(LineHolders(before.generation, self.server, number, found))
+        self._is_own = True
         self._says, self._say_ns = self.timing.attempts, now
         members, lines = (node for node, _ in found), (line for _, line in found)
         self._effects.append(LinesAssigned(0, number, tuple(members), tuple(lines)))

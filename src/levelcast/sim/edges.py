@@ -18,7 +18,8 @@ either of them. Damaged packets are lost: UDP has a checksum.
 | Watermark     | at the end         | all records up to its time precede it; it has the tape's sequence at that time |
 | Snapshot      | at the end         | a snapshot has the last trade of each symbol up to its sequence |
 | No hole       | at the end         | within `customer_bound_ns`, and the time that the faster one of its lines |
-|               |                    | needs for its queue, every subscriber has everything since it joined |
+|               |                    | needs for its queue and for what its subscribers lack, every subscriber has |
+|               |                    | everything since it joined |
 """
 
 from __future__ import annotations
@@ -71,6 +72,9 @@ CUSTOMER_ROUNDS = 12
 """Requests that a subscriber may need for its last gap after all lines are repaired: loss continues."""
 QUEUE_FACTOR = 2
 """A line with a rate needs this multiple of the time for its queue: watermarks and replies use the line too."""
+LACKING_FACTOR = 4
+"""And this multiple of the time for what its subscribers lack: watermarks use up to half of the line, and a subscriber
+requests a record from both of its lines while the reply waits in the queue."""
 
 
 def customer_bound_ns(config: SubscriberConfig, gather: GatherConfig) -> int:
@@ -181,10 +185,14 @@ class SimEdge:
             self._perform(self.server.released(release, stamped_content(release.frame), self.node.local_ns))
             self._alarm.set(self._crowd.world.now)
 
-    @property
-    def behind_ns(self) -> int:
-        """Time that its line needs to send its queue."""
-        return max((line.behind_ns for line in self.server.lines.values()), default=0) if self.server else 0
+    def wait_ns(self, targets: dict[bytes, int]) -> int:
+        """Return the time that its line needs for its queue, and for what its subscribers lack up to `targets`."""
+        rate = self._group.rate_bytes
+        if rate is None or self.server is None:
+            return 0
+        queue_ns = max((line.behind_ns for line in self.server.lines.values()), default=0)
+        lacking = sum(customer.lacking_bytes(self.truth, targets) for customer in self.customers)
+        return QUEUE_FACTOR * queue_ns + LACKING_FACTOR * lacking * 10**9 // rate
 
     def turn(self, requests: Iterable[tuple[Hashable, bytes]] = ()) -> None:
         """Run one step of the edge between two steps of the receiver."""
@@ -377,12 +385,12 @@ class Crowd:
         self.last_ns = max((frame.timestamp_ns for truth in self.truths for frame in truth.frames()[-1:]), default=0)
 
     def _queue_ns(self, customer: SimSubscriber, releasing: dict[int, list[SimNode]]) -> int:
-        """Return the time that a subscriber's lines need for their queues: of each stripe the faster line counts."""
+        """Return the time for which a subscriber may wait for its lines: of each stripe the faster line counts."""
         waits: dict[int, list[int]] = {}
         for line in customer.lines:
             if line.node in releasing[line.truth.stripe]:
-                waits.setdefault(line.truth.stripe, []).append(line.behind_ns)
-        return QUEUE_FACTOR * max((min(each) for each in waits.values()), default=0)
+                waits.setdefault(line.truth.stripe, []).append(line.wait_ns(self._targets))
+        return max((min(each) for each in waits.values()), default=0)
 
     @property
     def bound_ns(self) -> int:

@@ -314,6 +314,10 @@ MUTATIONS: dict[str, Mutation] = {
                 (LineDuty, "_is_newer", _always)),
         _clause("orphans-unwatched", "H9", "lines", "the group of a failed primary is formed only on request",
                 (GroupServer, "_request_orphans", _nothing)),
+        _clause("own-lines-corrected-late", "H10", "lines",
+                "a server that has missed a group corrects its assignment after the back-off only",
+                (LineServer, "_check_after_change_ns", lambda self, now:
+                 now + (1 + self._rank) * self.timing.backoff_ns)),
         _clause("watermark-too-early", "W1", "15", "a watermark is one interval ahead of what is complete",
                 (Packetizer, "advance", lambda self, complete_ns, now:
                  _watermarks(self, complete_ns + self.config.watermark_ns, now))),

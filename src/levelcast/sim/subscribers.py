@@ -20,12 +20,16 @@ from levelcast.records import RTYPE_TRADE, each_record, split
 from levelcast.sim.check.edge import Key, Truth, instrument_of, name_of, stamped, symbol_of
 from levelcast.sim.check.ring import InvariantBroken
 from levelcast.sim.engine.world import Alarm
+from levelcast.units import PACKET_HEADERS
 from levelcast.wire import mold
 from levelcast.wire.snapshot import Snapshot
 from levelcast.wire.watermark import decode_watermark
 
 if TYPE_CHECKING:
     from levelcast.sim.edges import Crowd, SimEdge
+
+RECORD_HEADERS = PACKET_HEADERS + mold.HEADER_SIZE + mold.LENGTH_SIZE
+"""Bytes on the line beside the record, in a packet with one record."""
 
 
 @dataclass(slots=True)
@@ -231,6 +235,16 @@ class SimSubscriber:
 
     # -- the end ------------------------------------------------------------------------------------------
 
+    def lacking_bytes(self, truth: Truth, targets: dict[bytes, int]) -> int:
+        """Return the size of what it lacks up to `targets` if each record is retransmitted in a packet of its own."""
+        return sum(
+            len(record) + RECORD_HEADERS
+            for session, followed in self.sessions.items()
+            if followed.truth is truth
+            for number, record in enumerate(truth.streams[session][: targets.get(session, 1) - 1], 1)
+            if number >= followed.next and number not in followed.seen
+        )
+
     def lacks(self, targets: dict[bytes, int]) -> str | None:
         """Return a message about a record up to `targets` that it has not received, or None."""
         for session, followed in self.sessions.items():
@@ -357,7 +371,9 @@ class Follows(SimSubscriber):
         return self._merger.complete_ns
 
     def settle(self) -> None:
-        """Note the trades on the tape now as the ones it must receive."""
+        """Note the trades on the tape now as the ones it must receive, also from sessions of a later plan."""
+        for session in self._truth.streams:
+            self._progress(session)
         self._due = Counter(filter(self._wants, map(instrument_of, self._truth.tape())))
 
     def lacks(self, targets: dict[bytes, int]) -> str | None:

@@ -20,7 +20,6 @@ from levelcast.edge.server.line_budget import LineBudget
 from levelcast.units import PACKET_HEADERS
 from levelcast.wire import mold
 
-HEADERS = PACKET_HEADERS
 MOST_BEHIND_S = 30
 MOST_RESENT_S = 2
 LEAST_RESENT = 16_384
@@ -38,7 +37,7 @@ class LinePacket(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes on the line."""
-        return len(self.datagram) + HEADERS
+        return len(self.datagram) + PACKET_HEADERS
 
 
 class LineRate:
