@@ -61,6 +61,18 @@ process = "10ms"
 clock_error = "1ms"
 """
 
+PATIENT_WIRES = """
+[links]
+delay = "200us"
+
+[timing]
+slot = "20ms"
+late = "50ms"
+attempts = 6
+process = "10ms"
+"""
+"""Timing with time for processes that wait for a processor."""
+
 _CHANCE = SystemRandom()
 
 

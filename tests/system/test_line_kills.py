@@ -25,7 +25,7 @@ from levelcast.edge.server.packetizer import GatherConfig
 from levelcast.network import Network, load_network
 from levelcast.node.verdict import judge
 from tests.net_edge_parts import Ear
-from tests.network_parts import free_group, free_port, free_ports, three_rooms
+from tests.network_parts import PATIENT_WIRES, free_group, free_port, free_ports, three_rooms
 from tests.system.processes import LIMIT_S, Nodes, in_ring, levelcast, nodes_of
 
 PRIMARIES = ("a-1", "b-1", "c-1")
@@ -34,16 +34,6 @@ HOLDERS = ("a-1", "d-1", "b-1", "d-2")
 OTHERS = ("reform-a", "reform-b")
 IDLE_NS = 2 * GatherConfig().heartbeat_ns
 SO_TIMESTAMPNS = 35
-WIRES = """
-[links]
-delay = "200us"
-
-[timing]
-slot = "20ms"
-late = "50ms"
-attempts = 6
-process = "10ms"
-"""
 SOUTH = """
 [[site]]
 name = "d"
@@ -71,7 +61,7 @@ def write_network(path: Path) -> Network:
         for region in ("west", "south")
         for line in "ab"
     ]
-    text = f"{three_rooms(SOUTH, wires=WIRES)}{''.join(groups)}[status]\nport = {free_ports()}\n"
+    text = f"{three_rooms(SOUTH, wires=PATIENT_WIRES)}{''.join(groups)}[status]\nport = {free_ports()}\n"
     path.write_text(text, encoding="utf-8")
     return load_network(path)
 

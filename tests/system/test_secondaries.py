@@ -25,22 +25,12 @@ from levelcast.node.status_client import ask_all, in_one_ring, not_served
 from levelcast.node.verdict import judge
 from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.reader import TapeReader
-from tests.network_parts import free_group, free_ports, three_rooms
+from tests.network_parts import PATIENT_WIRES, free_group, free_ports, three_rooms
 
 LIMIT_S = 60.0
 PRIMARIES = ("a-1", "b-1", "c-1")
 SECONDARIES = ("a-2", "a-3", "b-2")
 
-WIRES = """
-[links]
-delay = "200us"
-
-[timing]
-slot = "20ms"
-late = "50ms"
-attempts = 6
-process = "10ms"
-"""
 SECOND_LAYER = """
 [[floor]]
 name = "XNYS"
@@ -88,7 +78,7 @@ def made(tmp_path: Path, text: str) -> Cluster:
     """A cluster with a group and ports that no other test has; its floors trade until they are ended."""
     file = tmp_path / "network.toml"
     status = f"[status]\nport = {free_ports()}\n"
-    file.write_text(three_rooms(text, "two layers", WIRES) + status, encoding="utf-8")
+    file.write_text(three_rooms(text, "two layers", PATIENT_WIRES) + status, encoding="utf-8")
     return Cluster(load_network(file), file, tmp_path / "data", NodeOptions(rate=1000))
 
 
