@@ -4,7 +4,7 @@
 |-------------|------------------|----------------|
 | Two sources | every 5 ms, and  | a region has fewer than two sources for `line_bound_ns` at most |
 | Never none  | at planned stops | a region has a source at every time, while two receivers run |
-| One address | the same         | two receivers send to one line for `overlap_bound_ns` at most |
+| One address | the same         | the same two receivers send to a line for `overlap_bound_ns` at most |
 | No gap      | the same         | a line is without a receiver only after its receiver has crashed |
 
 The checks at intervals apply to histories of the temper `holders`, in which one receiver is down at a time and nothing
@@ -14,6 +14,7 @@ else fails. In all histories `unassigned` must be None at the end.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 from random import Random
 
 from levelcast.protocol.lines import RegionLines
@@ -41,7 +42,8 @@ class LineChecks:
         self.bound_ns = line_bound_ns(timing, members, servers) + 4 * POLL_NS + 2 * LOOK_NS
         self._overlap_ns = overlap_bound_ns(timing) + 2 * POLL_NS + 2 * LOOK_NS
         self._short_since: dict[RegionLines[int], int] = {}
-        self._double_since: dict[str, int] = {}
+        self._double_since: dict[str, dict[tuple[int, int], int]] = {}
+        """For each line, the pairs of receivers that send to it, and since when."""
         self._last: dict[str, list[tuple[SimNode, Machine | None]]] = {}
         """The processes that sent to each line when it was checked last."""
         self.kills = 0
@@ -93,9 +95,10 @@ class LineChecks:
 
     def _check_line(self, line: str, senders: list[SimNode]) -> None:
         now = self._world.now
-        if len(senders) < 2:
-            self._double_since.pop(line, None)
-        elif now - self._double_since.setdefault(line, now) > self._overlap_ns:
+        before = self._double_since.get(line, {})
+        pairs = combinations((node.id for node in senders), 2)
+        self._double_since[line] = since = {pair: before.get(pair, now) for pair in pairs}
+        if since and now - min(since.values()) > self._overlap_ns:
             raise InvariantBroken("one address", f"two receivers send to {line} for {self._overlap_ns / 1e9:.3f} s")
         for node, machine in self._last.get(line, ()) if not senders else ():
             if node.machine is machine or (machine is not None and machine.has_left):
