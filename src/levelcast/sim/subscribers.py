@@ -241,7 +241,7 @@ class SimSubscriber:
             len(record) + RECORD_HEADERS
             for session, followed in self.sessions.items()
             if followed.truth is truth
-            for number, record in enumerate(truth.streams[session][: targets.get(session, 1) - 1], 1)
+            for number, record in enumerate(truth.streams.get(session, [])[: targets.get(session, 1) - 1], 1)
             if number >= followed.next and number not in followed.seen
         )
 
