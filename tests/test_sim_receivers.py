@@ -16,9 +16,13 @@ from tests.test_sim_engine_world import Puppet, make_world
 
 SEEDS = range(5_300_000, 5_300_030)
 SEARCHED = range(60)
-SEARCHED_ELSEWHERE = {"merge-by-sequence": range(160, 170), "orphan-keeps-primary": range(100, 105)}
-SEARCHED_ELSEWHERE |= {"failed-primary-keeps-line": range(6, 9), "former-holder-continues": range(5, 9)}
-SEARCHED_ELSEWHERE |= {"own-lines-corrected-late": range(9723966, 9723967)}
+SEARCHED_ELSEWHERE = {
+    "merge-by-sequence": range(160, 170),
+    "orphan-keeps-primary": range(100, 105),
+    "failed-primary-keeps-line": range(6, 9),
+    "former-holder-continues": range(5, 9),
+    "own-lines-corrected-late": range(9723966, 9723967),
+}
 """Seeds for clauses that few histories need."""
 
 BREAKS = {

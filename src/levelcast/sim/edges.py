@@ -235,7 +235,7 @@ class Crowd:
         self.truths: list[Truth] = []
         self.edges: dict[SimNode, SimEdge] = {}
         self.customers: list[SimSubscriber] = []
-        self._queues_ns = 0
+        self._waits_ns = 0
         self.last_ns = 0
         """Timestamp of the last record that every subscriber must have received."""
         self.moved = 0
@@ -381,10 +381,10 @@ class Crowd:
         for customer in self.customers:
             if isinstance(customer, Follows):
                 customer.settle()
-        self._queues_ns = max((self._queue_ns(customer, releasing) for customer in self.customers), default=0)
+        self._waits_ns = max((self._wait_ns(customer, releasing) for customer in self.customers), default=0)
         self.last_ns = max((frame.timestamp_ns for truth in self.truths for frame in truth.frames()[-1:]), default=0)
 
-    def _queue_ns(self, customer: SimSubscriber, releasing: dict[int, list[SimNode]]) -> int:
+    def _wait_ns(self, customer: SimSubscriber, releasing: dict[int, list[SimNode]]) -> int:
         """Return the time for which a subscriber may wait for its lines: of each stripe the faster line counts."""
         waits: dict[int, list[int]] = {}
         for line in customer.lines:
@@ -395,7 +395,7 @@ class Crowd:
     @property
     def bound_ns(self) -> int:
         follow_ns = SILENT_NS + 2 * LOOK_NS if any(isinstance(each, Follows) for each in self.customers) else 0
-        return customer_bound_ns(self.configs[Grade.GUARANTEED], self.gather) + follow_ns + self._queues_ns
+        return customer_bound_ns(self.configs[Grade.GUARANTEED], self.gather) + follow_ns + self._waits_ns
 
     def lacking(self) -> str | None:
         """Return a message about a subscriber that lacks records, or None."""
