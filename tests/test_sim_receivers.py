@@ -78,6 +78,8 @@ def test_every_promise_holds_and_the_histories_are_not_empty() -> None:
         pytest.param(9720589, id="a line of 30 kB/s retransmits what its subscriber lacks"),
         pytest.param(9724586, id="a plan adds sessions at two lines of 30 kB/s"),
         pytest.param(9730790, id="a line moves three times within the overlap of the first move"),
+        pytest.param(9744907, id="a planned stop ends after the faults"),
+        pytest.param(9742832, id="a planned stop of a secondary ends after the faults"),
         pytest.param(9723966, id="a server that has missed a group assigns a line to a failed receiver"),
     ],
 )

@@ -28,6 +28,8 @@ class PlannedStops:
         self.happen = self._rng.random() < 0.3
         self.stops = 0
         """Planned stops that were begun."""
+        self.under_way = 0
+        """Nodes that have announced a stop and are not started again yet."""
 
     def plan(self, nodes: Sequence[SimNode], begin_ns: int, end_ns: int) -> None:
         """Schedule stops between these times. A node that has not left by then stops without an answer."""
@@ -49,6 +51,7 @@ class PlannedStops:
         if machine is None:
             return
         self.stops += 1
+        self.under_way += 1
         self._world.trace(node.id, "told to leave", "")
         machine.leave()
         if self._world.now >= node.paused_until_ns:
@@ -57,10 +60,15 @@ class PlannedStops:
 
     def _look(self, node: SimNode, machine: Machine, limit_ns: int, stopped: Callable[[], None]) -> None:
         if node.machine is not machine:
-            return  # it has crashed meanwhile
+            self.under_way -= 1  # it has crashed meanwhile
+            return
         if not machine.has_left and self._world.now < limit_ns:
             self._world.after(LOOK_NS, lambda: self._look(node, machine, limit_ns, stopped))
             return
         node.stop()
         stopped()
-        self._world.after(int(self._rng.uniform(5, 300) * MS), lambda: self._start(node))
+        self._world.after(int(self._rng.uniform(5, 300) * MS), lambda: self._end(node))
+
+    def _end(self, node: SimNode) -> None:
+        self.under_way -= 1
+        self._start(node)

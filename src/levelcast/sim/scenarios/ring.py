@@ -342,7 +342,7 @@ class RingHistory(SimulatedRing):
         self.liveness_ns = self.world.now - faults_end_ns
 
     def _all_released(self) -> bool:
-        if self._wanted:
+        if self._wanted or self._planned_stops.under_way:
             return False
         living = self._living()
         return all(not self.checker.missing_from(node, living) for node in self._releasing())
