@@ -15,7 +15,7 @@ from benchmarks.paper_nacks import Bulk, Counted
 from benchmarks.report import Options, Result, tell
 from levelcast.extras import ExtraMissing
 from levelcast.plots.style import BLUE, FAINT, GREY, INK, canvas
-from levelcast.sim.scenarios.steady import MS, steady_world
+from levelcast.sim.scenarios.steady import MS
 
 JOBS = 2
 NACK_SEEDS = 2
@@ -39,13 +39,10 @@ def run(options: Options) -> Result:
 
 def _layers(result: Result, options: Options) -> None:
     tell("paper: token passes to find a failure")
-    timing = steady_world(3, 0.0).timing
     deaths = 100 if options.quick else paper_layers.DEATHS
     sizes = paper_layers.SIZES[: 1 if options.quick else None]
     found = [
-        paper_layers.by_schedule(receivers, layers, deaths, timing)
-        for receivers in sizes
-        for layers in paper_layers.LAYERS
+        paper_layers.by_schedule(receivers, layers, deaths) for receivers in sizes for layers in paper_layers.LAYERS
     ]
     detected = paper_layers.in_simulator(quick=options.quick)
     result.figures += paper_layers.figures(found)

@@ -25,7 +25,6 @@ from levelcast.sim.engine.network import VirtualNetwork
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.scenarios.steady import MS, Roles, SteadyWorld, steady_world
 from levelcast.timing.derive import Path, Shape, derive
-from levelcast.timing.rules import Timing
 from levelcast.wire.messages import GroupToken, Request, Token
 
 FIRST_SECONDARY = 301
@@ -53,33 +52,31 @@ class Passes:
         return float(self.receivers ** (1 / self.layers))
 
 
-def by_schedule(receivers: int, layers: int, deaths: int, timing: Timing) -> Passes:
-    """Count the turns of whoever dies: right after its turn, and at any moment."""
+def by_schedule(receivers: int, layers: int, deaths: int) -> Passes:
+    """Count the turns, of 1 ms each, of whoever dies: right after its turn, and at any moment."""
     rng = Random(receivers * 10 + layers)
     tree = rings(receivers, layers)
     size = max(len(ring) for layer in tree for ring in layer)
-    timing = replace(timing, request_ns=size * MS)  # a turn is then 1 ms in the largest rings
     victims = [rng.choice(rng.choice(tree[-1])) for _ in range(deaths)]
     ring_of = {member: ring for ring in tree[-1] for member in ring}
     worst, total = 0, 0
     for victim in victims:
         ring = ring_of[victim]
-        turns = Turns(timing, ring)
-        turn_ns = max(1, timing.request_ns // len(ring))
-        last, at_ns = turns.next_of(victim, rng.randrange(10**12))
-        worst = max(worst, turns.next_of(victim, at_ns)[0] - last)
-        moment = at_ns + rng.randrange(len(ring) * turn_ns)
-        total += turns.next_of(victim, moment)[0] - moment // turn_ns
-    return Passes(receivers, layers, size, worst, total / deaths, _passes_to_know(tree, timing, rng.randrange(10**12)))
+        turns = Turns(len(ring) * MS, ring)
+        at_ns = turns.next_of(victim, rng.randrange(10**12))
+        worst = max(worst, (turns.next_of(victim, at_ns) - at_ns) // MS)
+        moment = at_ns + rng.randrange(len(ring) * MS)
+        total += turns.next_of(victim, moment) // MS - moment // MS
+    return Passes(receivers, layers, size, worst, total / deaths, _passes_to_know(tree, rng.randrange(10**12)))
 
 
-def _passes_to_know(tree: list[list[tuple[int, ...]]], timing: Timing, start_ns: int) -> int:
+def _passes_to_know(tree: list[list[tuple[int, ...]]], start_ns: int) -> int:
     """Passes from when all have a message until the top ring knows it: heads claim what they heard from below."""
     may_claim: dict[int, int] = {}
     for layer in reversed(tree):
         for ring in layer:
-            turns = Turns(replace(timing, request_ns=len(ring) * MS), ring)
-            known_ns = max(turns.next_of(member, may_claim.get(member, start_ns))[1] for member in ring)
+            turns = Turns(len(ring) * MS, ring)
+            known_ns = max(turns.next_of(member, may_claim.get(member, start_ns)) for member in ring)
             may_claim[ring[0]] = known_ns
     return -((start_ns - may_claim[tree[0][0][0]]) // MS)
 

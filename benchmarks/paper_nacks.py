@@ -129,7 +129,7 @@ def in_simulator(work: tuple[Case, int, int, int, int]) -> Counted:
     branch_of = below(members, branches)
     ring = steady_world(
         members, LEAF_LOSS, seed=seed, slot_ns=SLOT_MS * MS, witnesses=1, sources=2, gap_ns=2_000 * MS // LOAD,
-        branch_of=branch_of, branch_loss=BRANCH_LOSS, nack=case.sets,
+        branch_of=branch_of, branch_loss=BRANCH_LOSS, nack=case.sets, as_in_paper=True,
     )  # fmt: skip
     ring.form()
     plain = ring.world.network

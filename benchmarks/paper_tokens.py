@@ -170,7 +170,7 @@ def _fair_table(results: Results) -> Table:
                 one = results[variant.name, loss, load]
                 hold_ns = one.timing.recovery_ns
                 late = [f"{one.late_share(hold):.3%}" for hold in (0, one.timing.late_ns, 100 * MS, hold_ns)]
-                spread = [f"{one.spreads_ns(hold)[-1] / 1e6:,.0f}" for hold in (0, 100 * MS, hold_ns)]
+                spread = [f"{max(one.spreads_ns(hold), default=0) / 1e6:,.0f}" for hold in (0, 100 * MS, hold_ns)]
                 rows.append((f"{loss:.0%}, {load:g}/s, {variant.name}", len(one.ready_ns), *late, *spread))
     columns = (
         "loss, load, token", "slots", "late at 0", "at δ_N", "at 100 ms", "at R", "spread at 0", "at 100 ms", "at R",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 import numpy as np
@@ -14,7 +14,8 @@ from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import GROUP, Effect, Release, Send
 from levelcast.ring.group_server import ReformationAndGroupServer
 from levelcast.ring.secondary import Secondary
-from levelcast.sim.bulk.core import BulkCore, Core, CoreRun
+from levelcast.sim.bulk.core import BulkCore, CoreRun
+from levelcast.sim.bulk.paths import Core, Times
 from levelcast.sim.engine.network import LinkNetwork
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.scenarios.steady import FIRST_SERVER, FIRST_SOURCE, MS, Roles, SteadyWorld
@@ -33,8 +34,8 @@ class Small:
     secondaries: int
     """Below each primary."""
     loss: float
-    hold: float = 1.0
-    """Share of the hold time that rule 6 asks for: with less, some releases are late."""
+    hold_ms: float | None = None
+    """The hold time; None: that of rule 6. With less, some releases are late."""
     sources: int = 3
     slot_ms: int = 20
     gap_ms: int = 120
@@ -59,8 +60,8 @@ class Small:
         shape = Shape(
             "pipelined", self.slot_ms * MS, self.primaries // 2 + 1, self.primaries, 2, 1 if self.secondaries else 0
         )
-        timing = derive(path, shape).timing
-        return derive(path, shape, Given(hold_ns=int(self.hold * timing.hold_ns))).timing
+        hold_ns = int(self.hold_ms * MS) if self.hold_ms is not None else None
+        return derive(path, shape, Given(hold_ns=hold_ns)).timing
 
 
 class Asked:
@@ -103,38 +104,55 @@ class Layered(SteadyWorld):
         )
 
 
-def exact(small: Small, seed: int, lasting_ns: int) -> Layered:
-    """Run the protocol itself."""
+def roles_of(small: Small) -> Roles:
     members = tuple(range(1, small.primaries + 1))
-    homes = {
-        FIRST_SECONDARY + number: members[number // small.secondaries]
-        for number in range(small.primaries * small.secondaries)
-    }
     sources = tuple(range(FIRST_SOURCE, FIRST_SOURCE + small.sources))
-    servers = (FIRST_SERVER, FIRST_SERVER + 1)
-    nodes = [*members, *homes, *sources, *servers]
-    delays = small.delays()
-    links = {
+    return Roles(members, (FIRST_SERVER, FIRST_SERVER + 1), sources)
+
+
+def homes_of(small: Small) -> dict[int, int]:
+    count = small.primaries * small.secondaries
+    return {FIRST_SECONDARY + number: 1 + number // small.secondaries for number in range(count)}
+
+
+def links_of(small: Small) -> dict[tuple[int, int], Link]:
+    roles, delays = roles_of(small), small.delays()
+    nodes = [*roles.members, *homes_of(small), *roles.sources, *roles.servers]
+    return {
         (a, b): Link(int(delays.delay_ms[i, k] * MS), int(delays.jitter_ms[i, k] * MS), float(delays.loss[i, k]))
         for i, a in enumerate(nodes)
         for k, b in enumerate(nodes)
         if a != b
     }
-    config = StripeConfig(
+
+
+def config_of(small: Small) -> StripeConfig:
+    """The configuration of the ring, with what `levelcast.network.stripe_config` takes from links."""
+    roles, homes, links = roles_of(small), homes_of(small), links_of(small)
+
+    def nearest(member: int) -> tuple[int, ...]:
+        others = [each for each in roles.members if each != member]
+        return tuple(sorted(others, key=lambda each: links[member, each].delay_ns + links[each, member].delay_ns))
+
+    return StripeConfig(
         stripe=0,
         timing=small.timing(),
         witnesses="majority",
-        membership=Membership(0, tuple(MemberLife(member, 1) for member in members)),
-        servers=servers,
+        membership=Membership(0, tuple(MemberLife(member, 1) for member in roles.members)),
+        servers=roles.servers,
         credit=256,
+        nearness={member: nearest(member) for member in roles.members},
+        delays={pair: link.quantile_ns for pair, link in links.items() if pair[1] in (*roles.members, *homes)},
+        clock_error_ns=MS // 2,
+        reorder_ns=max(link.jitter_ns for link in links.values()),
+        homes=homes,
     )
-    ring = Layered(
-        replace(config, homes=homes),
-        Roles(members, servers, sources),
-        LinkNetwork(Random(seed), {}, links=links),
-        seed,
-        small.gap_ms * MS,
-    )
+
+
+def exact(small: Small, seed: int, lasting_ns: int) -> Layered:
+    """Run the protocol itself."""
+    network = LinkNetwork(Random(seed), {}, links=links_of(small))
+    ring = Layered(config_of(small), roles_of(small), network, seed, small.gap_ms * MS)
     ring.form()
     ring.asked.on = True
     ring.samples.ready_ns = type(ring.samples.ready_ns)("q")
@@ -144,17 +162,23 @@ def exact(small: Small, seed: int, lasting_ns: int) -> Layered:
     return ring
 
 
-def bulk(small: Small, seed: int, slots: int) -> CoreRun:
-    """The same in bulk."""
+def core_of(small: Small, clock_ms: Times | None = None) -> Core:
+    """The same ring for the bulk simulation, with clocks that are right unless they are given."""
     receivers = small.receivers
     home = np.concatenate([np.arange(small.primaries), np.repeat(np.arange(small.primaries), small.secondaries)])
-    core = Core(
+    return Core(
         small.delays(),
         np.arange(receivers),
         home,
         np.arange(receivers, receivers + small.sources),
         small.timing(),
         small.primaries // 2 + 1,
-        np.random.default_rng(seed + 1_000).uniform(-0.5, 0.5, receivers),
+        np.zeros(receivers) if clock_ms is None else clock_ms,
+        0.5,
     )
-    return BulkCore(core, seed).run(slots, small.gap_ms, warm=50)
+
+
+def bulk(small: Small, seed: int, slots: int) -> CoreRun:
+    """Run it in bulk."""
+    clock_ms = np.random.default_rng(seed + 1_000).uniform(-0.5, 0.5, small.receivers)
+    return BulkCore(core_of(small, clock_ms), seed).run(slots, small.gap_ms, warm=50)

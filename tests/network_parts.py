@@ -57,6 +57,7 @@ loss = 0.01
 
 [timing]
 slot = "10ms"
+hold = "200ms"
 process = "10ms"
 clock_error = "1ms"
 """

@@ -32,6 +32,7 @@ PLOTS = {
     "simulator": [],
     "startup": [],
     "modes": ["modes.svg"],
+    "hold": ["hold.svg"],
     "paper": ["paper-nacks.svg", "paper-tokens.svg"],
     "liveness": ["liveness.svg"],
     "journal": [],

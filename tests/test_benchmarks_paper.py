@@ -10,14 +10,14 @@ from benchmarks.paper_nacks import BRANCH_LOSS, Case, below, cases, expected_sha
 from benchmarks.paper_nacks import in_simulator as nacks_in_simulator
 from benchmarks.paper_tokens import LOADS, LOSSES, VARIANTS, all_work
 from levelcast.ring.secondary import Secondary
-from levelcast.sim.scenarios.steady import MS, steady_world
+from levelcast.sim.scenarios.steady import MS
 from levelcast.timing.nack_sets import even_sets, tree_sets
 from levelcast.wire.messages import GroupToken
 
 
 @pytest.mark.parametrize(("receivers", "layers"), [(30, 1), (100, 2), (64, 3)])
 def test_turns_alone_give_the_papers_passes(receivers: int, layers: int) -> None:
-    found = by_schedule(receivers, layers, 50, steady_world(3, 0.0).timing)
+    found = by_schedule(receivers, layers, 50)
     assert found.worst == passes_to_detect(receivers, layers) == found.ring
     assert 1 <= found.mean <= found.worst
     assert (layers - 1) * found.ring < found.know <= layers * found.ring

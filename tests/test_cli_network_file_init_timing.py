@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -158,6 +159,79 @@ def test_control_c_ends_with_130_and_a_word(
     monkeypatch.setattr(init_timing, "load_network", interrupted)
     assert run(monkeypatch, "timing") == 130
     assert capsys.readouterr().err == "levelcast: stopped\n"
+
+
+def test_timing_stores_the_hold_time_that_init_has_stored(here: Path) -> None:
+    runner.invoke(main.app, ["init"])
+    text = Path("network.toml").read_text(encoding="utf-8")
+    Path("network.toml").write_text(re.sub("\nhold = .*", "", text), encoding="utf-8")
+    assert load_network("network.toml").stripes[0].rules.hold_ns is None
+    result = runner.invoke(main.app, ["timing", "--write"])
+    assert result.exit_code == 0
+    assert "Stored hold = 417 ms of main in network.toml." in result.output
+    assert load_network("network.toml").timing() == parse_network(text).timing()
+    assert "# Secondary receivers are not in the ring" in Path("network.toml").read_text(encoding="utf-8")
+
+
+def test_a_hold_time_that_is_too_short_says_by_how_much_and_what_to_expect(here: Path) -> None:
+    text = five_cities(FiveCities(hold="300ms"))
+    Path("network.toml").write_text(text, encoding="utf-8")
+    result = runner.invoke(main.app, ["timing"])
+    assert "Warning: Hold is 300 ms, 117 ms less than " in result.output
+    [stripe] = json.loads(runner.invoke(main.app, ["timing", "--json"]).output)["stripes"]
+    [warning] = stripe["warnings"]
+    assert re.search(r"for a late target of 1e-05: expect \S+e-0[234] of its releases to be late", warning)
+    assert stripe["derived_hold"]["hold_ms"] == 417
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (('mode = "pipelined"', "nack_sets = 2"), "with NACK sets it follows from rule 6"),
+        (('mode = "pipelined"', 'mode = "lockstep"'), "in lockstep it follows from rule 6"),
+        (('slot = "50ms"', 'slot = "1us" '), "a slot of 1 µs is below 200 µs"),
+        (("loss = 0.01", "loss = 0.6"), "the loss between new-york and london is 0.6, above 0.5"),
+    ],
+)
+def test_a_hold_time_that_does_not_follow_from_links_is_not_stored(
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    change: tuple[str, str],
+    reason: str,
+) -> None:
+    text = five_cities(FiveCities(hold=None, slot="5s" if "lockstep" in change[1] else "50ms")).replace(*change, 1)
+    if "0.6" in change[1]:
+        text = text.replace("[timing]", "[timing]\nattempts = 6", 1)
+    Path("network.toml").write_text(text, encoding="utf-8")
+    assert run(monkeypatch, "timing", "--write") == 2
+    assert capsys.readouterr().err == f"network.toml:1: there is no hold time to store; {reason}\n"
+    assert run(monkeypatch, "timing") == 0
+    assert Path("network.toml").read_text(encoding="utf-8") == text
+
+
+def test_the_hold_time_of_each_stripe_is_stored_in_its_own_table(here: Path) -> None:
+    text = five_cities(FiveCities(hold=None)) + '[stripes.main]\n[stripes.slow]\nslot = "200ms"\n'
+    Path("network.toml").write_text(text, encoding="utf-8")
+    assert runner.invoke(main.app, ["timing", "--write"]).exit_code == 0
+    network = load_network("network.toml")
+    assert [stripe.rules.hold_ns is not None for stripe in network.stripes] == [True, True]
+    assert network.timing("main").hold_ns == 417_000_000
+    assert network.timing("slow").slot_ns == 200_000_000
+
+
+def test_a_file_that_cannot_take_the_hold_time_stays_as_it_is(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = five_cities(FiveCities(hold=None))
+    begin, end = text.index("[timing]"), text.index("\n\n", text.index("[timing]"))
+    text = 'timing = { clock_error = "1ms" }\nstripes = { main = { slot = "50ms" } }\n' + text[:begin] + text[end:]
+    Path("network.toml").write_text(text, encoding="utf-8")
+    assert run(monkeypatch, "timing", "--write") == 2
+    assert capsys.readouterr().err == (
+        'network.toml:1: the hold time cannot be stored here; write hold = "417ms" into [timing] yourself\n'
+    )
+    assert Path("network.toml").read_text(encoding="utf-8") == text
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["init", "--help"], ["timing", "--help"]])

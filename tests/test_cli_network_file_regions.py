@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 
 from levelcast.cli.main import app
 from levelcast.network import MulticastGroup, parse_network
+from levelcast.network.hold_input import hold_input
 from levelcast.network.regions.file import site_names
+from levelcast.timing.hold import derive_hold
 
 CITIES = ["Oslo", "Rome", "Bonn", "New York", "Lima", "Quito"]
 
@@ -45,6 +47,8 @@ def test_the_plan_is_a_network_file_with_two_lines_a_region(pings: Path, tmp_pat
         sites = {receiver.site for receiver in network.receivers if network.region_of(receiver.name) == region}
         assert len(sites) == 2, "a region's lines come from two sites"
     assert network.link("oslo", "rome").quantile_ns == 12_000_000
+    derived = derive_hold(hold_input(network))
+    assert network.timing().hold_ns == derived.hold_ms * 1_000_000, "it is stored"
 
 
 def test_json_has_what_the_table_has(pings: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import math
 import random
+import re
 import tomllib
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from levelcast.network import (
     parse_network,
     toml_lines,
 )
+from levelcast.network.hold_input import follows_from_pairs
 from levelcast.network.regions.file import MOST_RECEIVERS
 from levelcast.network.stripe_config import ring_config
 from levelcast.network.toml_lines import KeyPath, LineNumbers
@@ -113,17 +115,20 @@ def test_five_cities_timing_is_derived_from_its_worst_link() -> None:
     assert timing.late_ns == 151_600_000 + 6 * MS + 2 * MS
     assert timing.request_ns == 2 * timing.late_ns + 6 * MS
     assert timing.attempts == 6
-    assert timing.hold_ns == timing.recovery_ns + 3 * timing.slot_ns + timing.hear_ns
+    assert timing.beat_ns == (151_600_000 + 6 * MS) // 6
+    assert timing.hold_ns == 417 * MS
+    without = parse_network(re.sub("\nhold = .*", "", five_cities())).timing()
+    assert timing.hold_ns < without.hold_ns < timing.recovery_ns, "a bound that needs no simulation"
 
 
 def test_the_numbers_that_five_cities_suggests_to_give_are_accepted() -> None:
-    given_numbers = 'late = "160ms"\nrequest = "330ms"\nattempts = 6\nhold = "7s"\n'
+    given_numbers = 'late = "160ms"\nrequest = "330ms"\nattempts = 6\n'
     for line in given_numbers.splitlines():
         key, value = line.split(" = ")
         suggested = next(row for row in five_cities().splitlines() if row.startswith(f"#   {key} "))
         assert suggested.endswith(f"= {value}")
     network = parse_network(edited('mode = "pipelined"', given_numbers, five_cities()))
-    assert network.timing().hold_ns == 7000 * MS
+    assert network.timing().request_ns == 330 * MS
     assert warnings(network) == []
 
 
@@ -148,10 +153,10 @@ def test_a_pair_takes_what_it_does_not_say_from_the_defaults() -> None:
 
 
 def test_a_floor_far_outside_the_core_lengthens_only_its_own_resending() -> None:
-    far = SMALL + '[[site]]\nname = "lima"\n[[floor]]\nname = "XLIM"\npublisher = 22\nsite = "lima"\n'
-    far = edited('delay = "10ms"', 'delay = "200ms"', far)
-    far = edited("loss = 0.01", 'loss = 0.01\npairs = [{ between = ["osaka", "tokyo"], delay = "10ms" }]', far)
-    near, with_far = parse_network(SMALL).timing(), parse_network(far).timing()
+    text = SMALL + '[[site]]\nname = "lima"\n[[floor]]\nname = "XLIM"\npublisher = 22\nsite = "lima"\n'
+    text = edited("loss = 0.01", 'loss = 0.01\npairs = [{ between = ["osaka", "tokyo"], delay = "10ms" }]', text)
+    near = parse_network(text).timing()
+    with_far = parse_network(edited('delay = "10ms"\n', 'delay = "200ms"\n', text)).timing()
     assert with_far.late_ns == near.late_ns
     assert with_far.hold_ns == near.hold_ns
     assert with_far.resend_ns > near.resend_ns + 300 * MS
@@ -228,12 +233,14 @@ def test_an_unknown_site_is_named_with_its_line_and_the_nearest_name() -> None:
 
 
 def test_a_hold_time_that_is_too_short_says_by_how_much() -> None:
-    required = parse_network(SMALL).timing().hold_ns
-    text = edited('slot = "5ms"', f'slot = "5ms"\nhold = "{required - 2 * MS}ns"')
-    problem = only_problem(text)
+    lockstep = edited('slot = "5ms"', 'mode = "lockstep"')
+    required = parse_network(lockstep).timing().hold_ns
+    problem = only_problem(edited('mode = "lockstep"', f'mode = "lockstep"\nhold = "{required - 2 * MS}ns"', lockstep))
     assert problem.startswith("network.toml:5: hold (Δ_A) is ")
     assert "2 ms too short" in problem
-    parse_network(edited('slot = "5ms"', f'slot = "5ms"\nhold = "{required}ns"'))
+    assert problem.endswith("(rule 6); remove hold, and it is derived")
+    parse_network(edited('mode = "lockstep"', f'mode = "lockstep"\nhold = "{required}ns"', lockstep))
+    assert parse_network(edited('slot = "5ms"', 'slot = "5ms"\nhold = "9ms"')).timing().hold_ns == 9 * MS
 
 
 def test_lockstep_needs_a_slot_of_a_recovery_time() -> None:
@@ -242,7 +249,7 @@ def test_lockstep_needs_a_slot_of_a_recovery_time() -> None:
 
 
 def test_a_stripe_that_contradicts_is_named_at_its_own_line() -> None:
-    text = SMALL + '[stripes.fast]\n[stripes.sure]\nhold = "1ms"\n'
+    text = SMALL + '[stripes.fast]\n[stripes.sure]\nnack_sets = 2\nhold = "1ms"\n'
     assert only_problem(text).startswith(f'network.toml:{line_of("hold =", text)}: stripe "sure": hold (Δ_A) is 1 ms')
 
 
@@ -397,7 +404,7 @@ def test_the_size_of_logs_is_limited() -> None:
 
 
 def test_all_problems_are_listed_in_the_order_of_their_lines() -> None:
-    text = edited('slot = "5ms"', 'slot = "5ms"\nhold = "1ms"\nwitnes = 1')
+    text = edited('slot = "5ms"', 'slot = "5ms"\nhold = "1"\nwitnes = 1')
     text = edited('id = 1\nsite = "tokyo"', 'id = 70000\nsite = "tokio"', text)
     with pytest.raises(NetworkError) as caught:
         parse_network(text, "mine.toml")
@@ -438,7 +445,8 @@ def settle(text: str) -> None:
     for stripe in network.stripes:
         timing = network.timing(stripe.name)
         assert timing.request_ns > 0
-        assert timing.hold_ns >= timing.recovery_ns
+        assert timing.hold_ns > 0
+        assert timing.hold_ns >= timing.recovery_ns or follows_from_pairs(network, stripe.name)
         warnings(network, stripe.name)
         network.liveness(stripe.name)
 

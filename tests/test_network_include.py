@@ -160,8 +160,8 @@ def test_what_is_wrong_in_an_included_file_is_told_with_its_own_line(here: Path)
 
 
 def test_a_contradiction_names_the_file_that_has_the_number(here: Path) -> None:
-    (here / "measured.toml").write_text(MEASURED + '[timing]\nhold = "1ms"\n')
-    assert problems(here)[0].startswith("measured.toml:15: hold (Δ_A) is 1 ms")
+    (here / "measured.toml").write_text(MEASURED + '[timing]\nrequest = "1ms"\n')
+    assert problems(here)[0].startswith("measured.toml:15: request (τ_r) is 1 ms")
     (here / "measured.toml").write_text(MEASURED.replace("0.2", "0.9"))
     assert problems(here)[0].startswith("measured.toml:7: a loss of 0.9 between a and b")
 

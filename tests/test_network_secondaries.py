@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from levelcast.cli import main
 from levelcast.network import Network, SecondaryNode, five_cities, parse_network
+from levelcast.network.hold_input import bound_input, hold_input
 from levelcast.network.sections.nodes import FIRST_SECONDARY
 from levelcast.network.stripe_config import ring_config
 from levelcast.network.warnings import warnings
@@ -79,23 +80,28 @@ def test_a_secondary_is_a_node_like_others() -> None:
     assert [each.name for each in network_with(FAR + group).edge_groups_of("nagoya-s")] == ["e"]
 
 
-def test_a_layer_of_secondaries_adds_its_term_to_the_hold_time() -> None:
+def test_a_layer_of_secondaries_adds_its_term_to_rule_6_and_to_the_liveness_bound() -> None:
     plain, tree = parse_network(SMALL), network_with(FAR)
     timing = tree.timing()
     assert plain.timing().late_ns == timing.late_ns
-    assert timing.hold_ns - plain.timing().hold_ns == 2 * timing.slot_ns + timing.hear_ns  # rule 6, w = 2
+    rule_6_ns = tree.derived().rule_6_ns
+    assert rule_6_ns == timing.recovery_ns + 2 * (2 * timing.slot_ns + timing.hear_ns)  # w = 2
+    assert plain.timing().hold_ns < timing.hold_ns < rule_6_ns
     added = {term.term: term.ns for term in tree.liveness()}.items() - {
         term.term: term.ns for term in plain.liveness()
     }.items()
     assert ("secondaries have a primary and catch up", secondary_bound_ns(timing, 1)) in added
 
 
-def test_a_hold_time_that_forgets_the_secondaries_is_too_short() -> None:
-    hold_ns = parse_network(SMALL).timing().hold_ns
-    text = SMALL.replace('slot = "5ms"', f'slot = "5ms"\nhold = "{hold_ns}ns"')
-    parse_network(text)
-    (problem,) = problems_of(text + one())
-    assert "R + 2·(w·τ + δ_N + k_r·τ_r)" in problem
+def test_the_hold_time_covers_the_paths_to_secondaries() -> None:
+    tree = parse_network(five_cities() + '[[secondary]]\nname = "tokyo-2"\nsite = "tokyo"\n')
+    group = hold_input(tree)
+    assert (group.members, group.receivers, group.homes) == (5, 6, (3,))
+    assert group.names[3:] == ("tokyo-1", "sydney-1", "tokyo-2")
+    assert group.delay_ms[0, 5] == group.delay_ms[0, 3]
+    assert set(group.ask_table.targets[:, 5].ravel().tolist()) == {3, -1}, "it asks its primary alone"
+    assert (group.ask_table.targets[:, :5] < 5).all(), "nobody asks a secondary"
+    assert bound_input(tree).homes == (3,)
 
 
 def test_a_secondary_far_away_lengthens_what_counts_as_late() -> None:

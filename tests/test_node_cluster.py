@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from levelcast.network import five_cities, parse_network
+from levelcast.cli.network_file.hold import missing_holds
+from levelcast.network import FiveCities, five_cities, parse_network
 from levelcast.network.placement import Placement
-from levelcast.network.roles import SECONDARY
+from levelcast.network.roles import RECEIVER, SECONDARY
 from levelcast.node.cluster import Cluster, Launcher
 from levelcast.node.options import NodeOptions
 from levelcast.node.roles.releasing import ring_as_json
@@ -66,7 +67,9 @@ def test_a_launcher_puts_a_node_elsewhere(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_cluster_runs_every_stripe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", NoProcess)
-    text = five_cities().replace("# [stripes.main]\n# [stripes.slow]", "[stripes.main]\n[stripes.slow]")
+    text = five_cities(FiveCities(hold=None)).replace(
+        "# [stripes.main]\n# [stripes.slow]", "[stripes.main]\n[stripes.slow]"
+    )
     network = parse_network(text + '[[secondary]]\nname = "tokyo-2"\nsite = "tokyo"\n')
     cluster = Cluster(network, Path("n.toml"), tmp_path, NodeOptions(), nowhere_else)
     cluster.start_all(SECONDARY)
@@ -92,3 +95,19 @@ def test_a_receiver_tells_by_which_schedule_it_sends() -> None:
         "slot_ns": receiver.timing.slot_ns,
         "members": [1, 2, 3],
     }
+
+
+def test_nodes_are_given_the_hold_time_of_their_stripe_if_the_file_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", NoProcess)
+    network = parse_network(five_cities(FiveCities(hold=None)))
+    holds = missing_holds(network, quiet=True)
+    assert holds == {"main": 417_000_000}
+    assert missing_holds(parse_network(five_cities())) == {}
+    cluster = Cluster(network, Path("n.toml"), tmp_path, NodeOptions(), nowhere_else, holds=holds)
+    cluster.start_all(RECEIVER)
+    for member in cluster.of_role(RECEIVER):
+        assert isinstance(member.process, NoProcess)
+        command = member.process.command
+        assert command[command.index("--hold") + 1] == "417ms"

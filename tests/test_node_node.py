@@ -45,7 +45,7 @@ from tests.tape_parts import make_frames
 
 NOW = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000
-CITIES = five_cities(FiveCities(network_id=os.getpid()))
+CITIES = five_cities(FiveCities(network_id=os.getpid(), hold=None))
 """Another network in each process: they run at the same time, and a node runs only once."""
 NETWORK = parse_network(CITIES)
 CONFIG = ring_config(NETWORK)

@@ -22,7 +22,7 @@ from levelcast.node.roles import ROLES
 from levelcast.storage.disk import initialise_disk
 
 NOW = 1_700_000_000_000_000_000
-CITIES = five_cities(FiveCities(network_id=os.getpid()))
+CITIES = five_cities(FiveCities(network_id=os.getpid(), hold=None))
 """Another network in each process: they run at the same time, and a node runs only once."""
 TREE = CITIES + '[[secondary]]\nname = "tokyo-2"\nsite = "tokyo"\n'
 NAMES = {"receiver": "tokyo-1", "secondary": "tokyo-2", "reformation": "reform-london", "floor": "XLON"}

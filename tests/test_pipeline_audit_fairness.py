@@ -25,7 +25,7 @@ EUROPE = ("london-1", "frankfurt-1")
 
 @pytest.fixture(scope="module")
 def clean() -> Day:
-    return simulate(5, SECONDS)
+    return simulate(6, SECONDS)
 
 
 @pytest.fixture

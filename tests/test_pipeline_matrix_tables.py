@@ -321,7 +321,7 @@ def test_the_timing_can_be_fixed_in_the_file(spark: Any, planted: Path, tmp_path
     assert timing is not None
     assert load_network(tmp_path / "network.toml").timing().hold_ns == timing.hold_ns
     # The number stays what it was measured for: a network that has grown since is told so.
-    (tmp_path / "network.toml").write_text(NETWORK.replace('slot = "20ms"', 'slot = "90ms"'))
+    (tmp_path / "network.toml").write_text(NETWORK.replace('slot = "20ms"', 'slot = "90ms"\nnack_sets = 2'))
     with pytest.raises(NetworkError, match=r"measured.toml:\d+: hold \(Δ_A\) is .* too short"):
         load_network(tmp_path / "network.toml")
 

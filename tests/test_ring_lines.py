@@ -106,13 +106,13 @@ def test_two_servers_that_know_different_groups_do_not_alternate() -> None:
     assert desk.lines.newest == other
 
 
-def test_a_server_corrects_its_own_assignment_at_once() -> None:
+def corrects_its_own_assignment_at_once() -> None:
     first = ring(1 << 32, (P, "a"), (Q, "b"))
     desk = Desk(OTHER)
     desk.step(ring=first, alive=(P, Q))
     desk.step(holders(1 << 32, (A, "a"), (B, "b")), ring=first, alive=(P, Q), ms=1)
     assert said(desk.step(ring=first, alive=(P, Q), ms=500)) == [((P, "a"), (Q, "b"))], "it has missed a group"
-    assert said(desk.step(ring=first, alive=(Q,), ms=10)) == [((A, "a"), (Q, "b"))]
+    assert said(desk.step(ring=first, alive=(Q,), ms=10)) == [((A, "a"), (Q, "b"))], "not corrected"
 
     former = Desk()
     former.step(ring=first, alive=(P, Q), formed=True)
@@ -293,6 +293,7 @@ def moves_the_line_of_a_secondary_that_fails_with_its_primary() -> None:
 
 
 CLAUSES: dict[str, tuple[Callable[[], None], str]] = {
+    "own-lines-corrected-late": (corrects_its_own_assignment_at_once, "not corrected"),
     "older-assignment-counts": (sends_to_the_newest_line, "newest"),
     "orphans-unwatched": (moves_the_line_of_a_secondary_that_fails_with_its_primary, "moved"),
 }

@@ -23,6 +23,7 @@ from levelcast.protocol.event_text import sentence
 from levelcast.protocol.history import GENESIS, first_tip
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.ring.member import Member
+from levelcast.timing.rules import GUARD_NS
 from levelcast.wire.messages import (
     CatchUp,
     Data,
@@ -459,13 +460,16 @@ def test_what_is_witnessed_is_told_to_its_source_and_told_again_if_it_asks() -> 
     assert token.witnessed == (Mark(201, 1, 1),)
 
 
-@pytest.mark.parametrize(("runs", "wakes"), [({}, at_slot(4)), ({2: run_of(1, 1)}, at_slot(2) + LATE)])
-def test_nobody_is_woken_to_ask_for_what_has_come(runs: dict[int, Run], wakes: int) -> None:
-    """With slot 2 complete the next instant is its own slot 4; with a packet of it missing it is the time to ask."""
+def test_nobody_is_woken_to_ask_for_what_has_come() -> None:
+    """With slots 2 and 3 complete the next instant is its own slot 4; with a packet missing it is the time to ask."""
     seat = active()
-    play(seat, 1, 2, runs)
-    assert seat.receiver.wake_ns == wakes
-    assert seat.receiver.open_repairs == len(runs)
+    play(seat, 1, 3)
+    assert seat.receiver.wake_ns == at_slot(4)
+    lacking = active()
+    play(lacking, 1, 3, {2: run_of(1, 1)})
+    assert lacking.receiver.wake_ns == at_slot(2) + LATE
+    lacking.step(at=at_slot(2) + LATE)
+    assert lacking.receiver.open_repairs == 1
 
 
 # -- release ----------------------------------------------------------------------------------------------
@@ -497,9 +501,9 @@ def test_it_says_whether_a_release_alone_is_due() -> None:
     play(seat, 2, 30)
     assert seat.receiver.wake_ns == START + HOLD == at_slot(31)
     assert not seat.receiver.release_is_next
-    play(seat, 31, 31)
-    assert seat.receiver.wake_ns == at_slot(2) + HOLD == at_slot(32)
-    assert seat.receiver.release_is_next
+    play(seat, 31, 32)
+    assert seat.receiver.wake_ns == at_slot(33) == at_slot(3) + HOLD
+    assert not seat.receiver.release_is_next, "the token of slot 33 is expected too"
 
 
 def test_a_release_that_the_driver_wakes_up_for_too_late_is_marked_late() -> None:
@@ -593,13 +597,24 @@ def test_a_token_not_held_when_it_counts_as_missing_is_requested_from_its_site()
 def test_a_packet_that_a_token_names_is_requested_when_it_counts_as_missing() -> None:
     seat = active()
     seat.step(at=START)
-    seat.step(make_data(201, 2), make_token(RING, 2, runs=[run_of(1, 3)]), at=at_slot(2))
+    seat.step(make_data(201, 1), make_token(RING, 2, runs=[run_of(1, 3)]), at=at_slot(2))
     assert sent(seat.step(at=at_slot(2) + LATE - 1), Request) == []
     effects = seat.step(at=at_slot(2) + LATE)
-    assert Send(2, Request(1, 5, 1, (), (run_of(1, 1), run_of(3, 3)))) in effects
+    assert Send(2, Request(1, 5, 1, (), (run_of(2, 3),))) in effects
 
 
-def test_each_attempt_asks_another_holder_and_after_k_r_of_them_a_fault_is_reported() -> None:
+def test_a_gap_in_the_numbers_of_a_source_is_requested_before_a_token_names_it() -> None:
+    seat = active()
+    seat.step(make_data(201, 2), at=START)
+    assert sent(seat.step(at=START + GUARD_NS - 1), Request) == []
+    effects = seat.step(at=START + GUARD_NS)
+    request = Request(1, 5, seat.receiver.have, (), (run_of(1, 1),))
+    assert [Send(2, request), Send(3, request)] == [
+        effect for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Request)
+    ]
+
+
+def test_each_attempt_asks_the_site_and_helpers_and_after_k_r_of_them_a_fault_is_reported() -> None:
     seat = active()
     seat.step(make_token(RING, 3), at=START)
     asked: list[int] = []
@@ -610,7 +625,7 @@ def test_each_attempt_asks_another_holder_and_after_k_r_of_them_a_fault_is_repor
         requests = [e for e in effects if isinstance(e, Send) and isinstance(e.message, Request)]
         asked += [e.to for e in requests if isinstance(e.message, Request) and 2 in e.message.slots]
         faults += [fault for fault in sent(effects, Fault) if fault.slot == 2]
-    assert asked == [2, 3, 2, 3]
+    assert asked == [2, 3] * (K_R + 1), "the site and the only other member, at once"
     assert [(fault.reason, fault.suspect) for fault in faults] == [(FaultReason.TOKEN_MISSING, 2)]
 
 

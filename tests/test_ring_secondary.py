@@ -7,6 +7,7 @@ taken out (`levelcast.sim.mutations`, S1 to S6).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -24,8 +25,20 @@ from levelcast.ring.turns import Turns
 from levelcast.sim.check.ring import InvariantBroken
 from levelcast.sim.mutations import MUTATIONS, Mutation
 from levelcast.sim.run import replay_command, run_seed
-from levelcast.timing.secondary import patience_ns, silent_after_ns
-from levelcast.wire.messages import Data, Group, GroupInvite, GroupRequest, GroupToken, Repair, Request, Ring, Token
+from levelcast.timing.secondary import group_round_ns, patience_ns, silent_after_ns
+from levelcast.wire.messages import (
+    Cutoff,
+    Data,
+    Group,
+    GroupInvite,
+    GroupRequest,
+    GroupToken,
+    Pace,
+    Repair,
+    Request,
+    Ring,
+    Token,
+)
 from tests.group_stage import EVERYBODY, GroupStage, LayerStage
 from tests.ring_parts import MS, PIPELINED, START, kept, make_config, make_data, make_ring, make_token, reports, sent
 from tests.ring_stage import RING_TRAFFIC, A, B, C, P, Q, S, U, X, Y
@@ -329,13 +342,19 @@ def test_who_does_not_hear_a_mate_for_good_is_given_another_primary() -> None:
 # -- the parts --------------------------------------------------------------------------------------------
 
 
-def test_turns_come_round_once_in_a_request_interval_and_never_two_at_a_time() -> None:
-    turns = Turns(PIPELINED, (P, Q, U))
-    times = sorted(turns.next_of(member, START)[1] for member in (P, Q, U))
-    slot_ns = PIPELINED.request_ns // 3
-    assert [b - a for a, b in pairwise(times)] == [slot_ns, slot_ns]
-    turn, at_ns = turns.next_of(Q, START)
-    assert turns.next_of(Q, at_ns) == (turn + 3, at_ns + 3 * slot_ns)
+def test_turns_come_round_once_in_a_round_and_never_two_at_a_time() -> None:
+    turns = Turns(90 * MS, (P, Q, U))
+    times = sorted(turns.next_of(member, START) for member in (P, Q, U))
+    assert [b - a for a, b in pairwise(times)] == [30 * MS, 30 * MS]
+    at_ns = turns.next_of(Q, START)
+    assert turns.next_of(Q, at_ns - 1) == at_ns
+    assert turns.next_of(Q, at_ns) == at_ns + 90 * MS
+
+
+def test_a_round_is_a_beat_but_leaves_a_turn_to_each_secondary() -> None:
+    assert group_round_ns(PIPELINED, 0, 500) == PIPELINED.request_ns
+    assert group_round_ns(PIPELINED, 20 * MS, 20) == 20 * MS
+    assert group_round_ns(PIPELINED, 20 * MS, 100) == 100 * MS
 
 
 def secondary_in_group(at: int = START) -> Secondary:
@@ -348,7 +367,7 @@ def secondary_in_group(at: int = START) -> Secondary:
 def test_a_secondary_claims_only_behind_what_it_has_journaled() -> None:
     secondary = secondary_in_group()
     token = make_token(make_ring(), 1)
-    _, at = Turns(PIPELINED, (P, Q)).next_of(P, START)
+    at = Turns(PIPELINED.request_ns, (P, Q)).next_of(P, START)
     effects = secondary.step((token,), at)
     (said, _) = sent(effects, GroupToken)
     assert said.have == 1
@@ -437,10 +456,9 @@ def test_tokens_of_a_ring_that_it_was_not_told_of_are_kept_until_it_is() -> None
 
 def test_a_cover_counts_who_was_heard_and_drops_who_lags() -> None:
     ring = make_ring()
-    schedule, cover = Schedule(ring, PIPELINED.slot_ns), SecondaryClaims(PIPELINED)
+    schedule, cover = Schedule(ring, PIPELINED.slot_ns), SecondaryClaims(patience_ns(PIPELINED))
     assert cover.lowest(95, schedule, START) == 95
     cover.hear(GroupToken(P, 1, 5, 10, 7))
-    cover.hear(GroupToken(P, 1, 5, 9, 3))  # overtaken on its way
     until_ns = schedule.time_of(8) + patience_ns(PIPELINED)
     assert cover.lowest(95, schedule, until_ns) == 7
     assert cover.lowest(95, schedule, until_ns + 1) == 95
@@ -449,21 +467,42 @@ def test_a_cover_counts_who_was_heard_and_drops_who_lags() -> None:
     assert cover.lowest(5, schedule, until_ns + 1) == 5
 
 
-def test_a_cover_hears_a_group_that_has_become_smaller() -> None:
-    """In a smaller group turns are longer, so their numbers are lower."""
-    cover, timing = SecondaryClaims(PIPELINED), PIPELINED
-    turn_of_two, _ = Turns(timing, (P, Q)).next_of(P, START)
-    turn_alone, _ = Turns(timing, (P,)).next_of(P, START + 1_000 * MS)
-    assert turn_alone < turn_of_two
-    cover.hear(GroupToken(P, 1, 5, turn_of_two, 7))
-    cover.hear(GroupToken(P, 1, 6, turn_alone, 90))
-    assert cover.said(P) == GroupToken(P, 1, 6, turn_alone, 90)
-    cover.hear(GroupToken(P, 1, 5, turn_of_two + 2, 8))  # of the group before, overtaken on its way
-    assert cover.said(P) == GroupToken(P, 1, 6, turn_alone, 90)
+def keeps_the_latest_report() -> None:
+    cover = SecondaryClaims(patience_ns(PIPELINED))
+    cover.hear(GroupToken(P, 1, 5, 10, 7))
+    cover.hear(GroupToken(P, 1, 5, 9, 3))
+    said = cover.said(P)
+    assert said is not None
+    assert said.have == 7, "overtaken on its way"
+
+
+CLAUSES: dict[str, tuple[Callable[[], None], str]] = {
+    "overtaken-report-counts": (keeps_the_latest_report, "overtaken"),
+}
+
+
+@pytest.mark.parametrize("name", CLAUSES)
+def test_a_promise_about_reports_holds_and_breaks_without_its_clause(name: str) -> None:
+    promise, broken = CLAUSES[name]
+    promise()
+    with MUTATIONS[name].applied(), pytest.raises(AssertionError, match=broken):
+        promise()
+
+
+def test_the_patience_with_beats_is_what_the_hold_time_leaves() -> None:
+    config = replace(make_config(), delays={(A, B): 30 * MS, (A, P): 40 * MS, (P, A): 5 * MS}, clock_error_ns=MS)
+    config.homes.update({P: A, Q: P})
+    pace = Pace(200 * MS, 20 * MS, (Cutoff(A, 50 * MS),))
+    assert config.patience_ns(A, pace) == (200 - 20 - 50) * MS
+    assert config.patience_ns(P, pace) == (200 - 20 - 50 - 20 - 5 - 2 - 2) * MS
+    assert config.patience_ns(A, pace._replace(hold_ns=60 * MS)) == 0
+    long = pace._replace(hold_ns=10**12)
+    assert config.patience_ns(A, long) == config.patience_ns(A, None) == patience_ns(config.timing, 2)
+    assert config.patience_ns(P, None) == patience_ns(config.timing, 1)
 
 
 def test_a_cover_lets_go_of_who_is_in_its_group_no_more_and_tells_them() -> None:
-    cover = SecondaryClaims(PIPELINED)
+    cover = SecondaryClaims(patience_ns(PIPELINED))
     cover.hear(GroupToken(P, 1, 5, 10, 7))
     group = Group(6, 101, A, (Q,))
     cover.take(group)
@@ -478,7 +517,7 @@ def test_a_cover_lets_go_of_who_is_in_its_group_no_more_and_tells_them() -> None
 
 def test_a_cover_hears_a_secondary_whose_new_group_has_a_lower_number() -> None:
     """Secondary and server were restarted: neither knows the number that was in use (seed 4455 of `receivers`)."""
-    cover = SecondaryClaims(PIPELINED)
+    cover = SecondaryClaims(patience_ns(PIPELINED))
     cover.hear(GroupToken(P, 1, 7, 10, 7))
     cover.hear(GroupToken(P, 1, 6, 11, 8))
     cover.hear(GroupToken(P, 1, 6, 12, 8))
@@ -489,7 +528,7 @@ def test_a_cover_hears_a_secondary_whose_new_group_has_a_lower_number() -> None:
 
 def test_a_secondary_of_an_older_ring_counts_below_the_start_of_this_one() -> None:
     ring = make_ring(2, start_slot=50, start_ns=START + 500 * MS)
-    schedule, cover = Schedule(ring, PIPELINED.slot_ns), SecondaryClaims(PIPELINED)
+    schedule, cover = Schedule(ring, PIPELINED.slot_ns), SecondaryClaims(patience_ns(PIPELINED))
     cover.hear(GroupToken(P, 1, 5, 10, 49))
     cover.hear(GroupToken(Q, 3, 5, 10, 49))
     assert cover.lowest(90, schedule, START + 500 * MS) == 48
@@ -622,10 +661,10 @@ def test_passes_to_detect_a_failure_are_the_root_of_the_receivers(receivers: int
     assert passes_to_detect(receivers, layers) == passes
     assert (passes - 1) ** layers < receivers <= passes**layers
     members = tuple(range(1, passes + 1))
-    turns = Turns(PIPELINED, members)
+    turns = Turns(passes * MS, members)
     for member in members[:: max(1, passes // 50)]:
-        turn, at_ns = turns.next_of(member, START)
-        assert turns.next_of(member, at_ns)[0] - turn == passes
+        at_ns = turns.next_of(member, START)
+        assert turns.next_of(member, at_ns) - at_ns == passes * MS
 
 
 def test_passes_are_counted_in_whole_numbers_however_many_receivers_there_are() -> None:

@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from levelcast.sim.bulk.core import BulkCore, Core
+from levelcast.sim.bulk.core import BulkCore
+from levelcast.sim.bulk.paths import Core
 from levelcast.sim.scenarios.steady import MS
 from tests.bulk_parts import Small, bulk, exact
 
 CASES = {
-    "a ring": Small(5, 0, 0.05, hold=0.376),
-    "two layers": Small(5, 2, 0.05, hold=0.3),
+    "a ring": Small(5, 0, 0.05, hold_ms=65.0),
+    "two layers": Small(5, 2, 0.05, hold_ms=100.0),
 }
 
 
@@ -49,7 +50,7 @@ def test_bulk_agrees_with_the_protocol(small: Small) -> None:
 
     late = [late for ring in rings for each in ring.asked.releases.values() for late in each]
     bulk_late = np.concatenate([run.late[run.packets > 0].ravel() for run in runs])
-    assert 0.02 < np.mean(late) < 0.98, "the case says nothing about being late"
+    assert 0.005 < np.mean(late) < 0.98, "the case says nothing about being late"
     assert bulk_late.mean() == pytest.approx(np.mean(late), abs=0.08)
 
     latency = quantiles(np.concatenate([ring.samples.latency_ns for ring in rings]) / MS)
@@ -64,7 +65,9 @@ def test_nothing_is_late_with_the_hold_time_of_rule_6() -> None:
     run = bulk(Small(5, 2, 0.05), 3, 800)
     assert run.on_time == 1.0
     assert run.faults == 0
-    assert run.held.max() < run.ready.max() < run.release.max()
+    assert (run.held <= run.ready).all()
+    assert np.median(run.held) < np.median(run.ready)
+    assert run.ready.max() < run.release.min()
 
 
 def test_without_loss_nobody_asks() -> None:
@@ -91,6 +94,7 @@ def test_answers_to_secondaries_stay_theirs_when_loss_is_common_to_a_city() -> N
         small.timing(),
         3,
         np.zeros(28),
+        0.0,
     )
     alone = BulkCore(core, 5).run(400, 120.0, warm=50)
     common = BulkCore(replace(core, branch_loss=0.05), 5).run(400, 120.0, warm=50)

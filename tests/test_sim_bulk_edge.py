@@ -45,7 +45,8 @@ def released(receivers: int, slots: int, late: float = 0.0) -> CoreRun:
         wait_ms=np.zeros(slots),
         sent_nacks=counts,
         nacks=counts,
-        completing_ms=np.zeros(slots),
+        instant_ms=np.zeros(slots),
+        needed_ms=0.0,
     )
 
 

@@ -144,7 +144,9 @@ def test_a_killed_site_returns_and_all_tapes_are_identical(killed: Rehearsal) ->
     assert verdict.prints[0].records == sum(feed.trading.made for feed in killed.deployment.feeds) > 5000
     tokyo, london = killed.ledger.of[104], killed.ledger.of[102]
     assert (tokyo.rings, london.rings) == (2, 3)
-    assert tokyo.late > 0 == london.late, "the survivors of a killed site release everything on time"
+    timing = killed.deployment.config.timing
+    assert 0 < london.late * timing.slot_ns < timing.recovery_ns, "the survivors are late while the ring is reformed"
+    assert tokyo.late > london.late
     assert killed.deployment.world.report_counts["caught-up"] > 0
 
 
@@ -157,7 +159,8 @@ def test_without_a_death_everything_is_on_time_and_within_the_clocks_error() -> 
         # A trade just before its slot, at a receiver whose clock is ahead of true time.
         assert hold_ns - 2 * 1_000_000 < figures.latency_ns(0.0)
         assert figures.latency_ns(0.0) < figures.latency_ns(0.5) < hold_ns + SECOND // 2
-        assert figures.requests >= figures.repaired > 0
+        assert figures.requests >= figures.repaired
+    assert sum(figures.repaired for figures in calm.ledger.of.values()) > 0
     assert 0 < max(calm.ledger.spreads_ns()) <= 2 * 1_000_000
 
 

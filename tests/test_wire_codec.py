@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from zlib import crc32
 
 import pytest
@@ -17,9 +18,11 @@ from levelcast.wire import codec, group_codec, parts, reformation_codec, token_c
 from levelcast.wire.codec import decode, decode_batch, encode, seal_message
 from levelcast.wire.header import HEADER_SIZE, MAX_DATAGRAM, Malformed, Reason, domain_in, domain_of, split_domain
 from levelcast.wire.messages import (
+    Beat,
     CatchUp,
     CatchUpPackets,
     CatchUpSlot,
+    Cutoff,
     Data,
     Echo,
     Era,
@@ -37,6 +40,7 @@ from levelcast.wire.messages import (
     MemberLife,
     Membership,
     Message,
+    Pace,
     Packet,
     Probe,
     Promised,
@@ -48,6 +52,7 @@ from levelcast.wire.messages import (
 )
 from levelcast.wire.packets import MAX_PAYLOAD, open_packets, seal
 from levelcast.wire.seal import CRC32, MAX_SEAL_SIZE
+from tests.fuzz.targets import TARGETS
 
 u16 = st.integers(0, 2**16 - 1)
 u32 = st.integers(0, 2**32 - 1)
@@ -101,7 +106,23 @@ def a_ring(draw: st.DrawFn) -> Ring:
     edges = draw(tuples_of(st.tuples(u16, addresses)))
     members = draw(tuples_of(lives, 1))
     stands = draw(st.booleans())
-    return Ring(generation, draw(u16), draw(u16), draw(memberships), stands, members, lineage, edges)
+    pace = draw(st.none() | a_pace(members))
+    return Ring(generation, draw(u16), draw(u16), draw(memberships), stands, members, lineage, edges, pace)
+
+
+def a_pace(members: tuple[MemberLife, ...]) -> st.SearchStrategy[Pace]:
+    """The times of a ring, with a cut-off for each of its members if there are beats."""
+    ids = sorted({life.member for life in members})
+    cutoffs = st.tuples(*(st.builds(Cutoff, st.just(each), times_ns) for each in ids))
+    beats = st.integers(1, parts.MAX_TIME_NS)
+    return st.builds(Pace, times_ns, beats, cutoffs) | st.builds(Pace, times_ns, st.just(0), st.just(()))
+
+
+@st.composite
+def a_beat(draw: st.DrawFn) -> Beat:
+    rises = draw(st.lists(st.integers(0, 2**16 - 1), max_size=7))
+    haves = list(accumulate(rises, initial=draw(st.integers(0, 2**63))))
+    return Beat(draw(u16), draw(u64), draw(st.integers(len(rises), 2**64 - 1)), tuple(haves))
 
 
 def authored(message: Any) -> Any:
@@ -121,6 +142,7 @@ line_holders = st.builds(LineHolders, u64, u16, u64, tuples_of(st.tuples(u16, st
 KINDS: dict[type, st.SearchStrategy[Message]] = {
     Data: a_packet(),
     Token: tokens,
+    Beat: a_beat(),
     Request: st.builds(Request, u16, u64, u64, tuples_of(u64), tuples_of(a_run())),
     Repair: st.builds(
         Repair,
@@ -161,6 +183,8 @@ RING = Ring(
     *(3, 9, 1, Membership(2, LIVES), True),
     *(LIVES, (Era(3, 101, 10**18),), ((1, "233.252.0.1:7001"),)),
 )
+BEAT = Beat(1, 3, 12, (96, 97, 97, 99))
+PACED = RING._replace(pace=Pace(420_000_000, 25_000_000, (Cutoff(1, 220_000_000),)))
 JOIN = Join(
     *(3, 1, 1, 2, 99, 90, 10**18, (Era(2, 1, 10**18),)),
     *(Membership(1, LIVES), Membership(2, (MemberLife(1, 2),)), True),
@@ -178,7 +202,8 @@ EXAMPLES: list[Message] = [
     Invite(4, 9),
     JOIN,
     Promised(1, 5),
-    RING,
+    PACED,
+    BEAT,
     GroupToken(301, 3, 5, 77, 90),
     GroupRequest(301, 0, 5, 1, 302),
     GroupInvite(6, 9),
@@ -335,7 +360,7 @@ def test_a_damaged_body_is_rejected_or_has_one_encoding(message: Message, data: 
         (2, "<B", 1, Reason.VERSION_1),
         (2, "<B", 3, Reason.UNKNOWN_VERSION),
         (3, "<B", 0, Reason.UNKNOWN_KIND),
-        (3, "<B", 20, Reason.UNKNOWN_KIND),
+        (3, "<B", 21, Reason.UNKNOWN_KIND),
         (16, "<I", 2**32 - 1, Reason.WRONG_LENGTH),
         (20, "<B", 0, Reason.UNKNOWN_SEAL),
         (20, "<B", 2, Reason.UNKNOWN_SEAL),
@@ -382,7 +407,12 @@ BODY = HEADER_SIZE
         (JOIN, BODY + 36, "<B", 4),  # a flag that does not exist
         (JOIN, BODY + 37 + 4 + 16, "<Q", 2**63),  # an era's start
         (RING, 8, "<Q", 4),  # not the generation of its last era
-        (RING, BODY + 2, "<B", 2),  # a flag that does not exist
+        (RING, BODY + 2, "<B", 4),  # a flag that does not exist
+        (PACED, BODY + 102, "<H", 2),  # the cut-off of another member than those of the ring
+        (PACED, BODY + 104, "<Q", 2**63),  # a time that no signed number holds
+        (BEAT, BODY, "<Q", 2),  # more claims than beats
+        (BEAT, BODY + 8, "<Q", 2),  # claims below 0
+        (BEAT, BODY + 16, "<I", 8),  # more claims than a beat repeats
         (RING, BODY + 66, "<B", 0xFF),  # no UTF-8
         (GroupRequest(301, 0, 5, 1, 302), 8, "<Q", 1),  # a generation in a kind that has none
         (Group(6, 9, 1, (301, 302)), BODY + 2, "<I", group_codec.MAX_GROUP + 1),
@@ -590,3 +620,13 @@ def test_a_domain_is_a_network_and_a_stripe(network: int, stripe: int) -> None:
     domain = domain_of(network, stripe)
     assert split_domain(domain) == (network, stripe)
     assert domain_in(encode(Probe(3, 1, 2), domain)) == domain
+
+
+def test_the_fuzzer_starts_with_every_kind_and_with_each_form_of_a_ring() -> None:
+    check, seeds = TARGETS["core"].prepare()
+    decoded = [decode(seed)[1] for seed in seeds]
+    assert {type(message) for message in decoded} == set(get_args(Message))
+    paces = [message.pace for message in decoded if isinstance(message, Ring)]
+    assert {pace and len(pace.cutoffs) for pace in paces} == {None, 0, 1}
+    for seed in seeds:
+        check(seed)

@@ -34,13 +34,16 @@ def _core() -> tuple[Check, list[bytes]]:
     members = messages.Membership(1, (life, messages.MemberLife(2, 5)))
     token = messages.Token(3, 100, 10**18, 2, 99, 64, (run, run), (messages.Mark(7, 1, 4),))
     token = codec.seal_message(token, 1)
-    ring = codec.seal_message(messages.Ring(3, 9, 1, members, True, (life,), (era,), ()), 1)
+    pace = messages.Pace(417_000_000, 26_000_000, (messages.Cutoff(1, 160_000_000),))
+    ring = codec.seal_message(messages.Ring(3, 9, 1, members, True, (life,), (era,), (), pace), 1)
     group = codec.seal_message(messages.Group(6, 9, 1, (301, 302)), 1)
     lines = codec.seal_message(messages.LineHolders(3, 9, 7, ((1, "a"), (301, "börse-b"))), 1)
     slots = (messages.CatchUpSlot(12, 10**18, (run,)), messages.CatchUpSlot(20, 10**18, ()))
     examples: list[messages.Message] = [
         data,
         token,
+        messages.Beat(2, 3, 40, (90, 91, 91, 99)),
+        messages.Beat(2, 3, 0, (99,)),
         messages.Request(1, 3, 90, (91, 95), (run,)),
         messages.Repair(1, (token, data, ring, group, lines)),
         messages.CatchUpPackets(1, 10, (messages.Packet(7, 1, 12, 2, b"ab"),)),
@@ -52,12 +55,16 @@ def _core() -> tuple[Check, list[bytes]]:
         messages.Promised(1, 5),
         messages.Ring(3, 9, 1, members, True, (life,), (era,), ((1, "233.252.0.1:7001"), (2, "börse:7002"))),
         messages.Ring(3, 9, 1, members, False, (life,), (era,), ()),
+        ring,
+        messages.Ring(3, 9, 1, members, False, (life,), (era,), (), messages.Pace(6_400_000_000, 0, ())),
         messages.GroupToken(301, 3, 5, 77, 90),
         messages.GroupRequest(301, 0, 5, 1, 302),
         messages.GroupInvite(6, 9),
         group,
         lines,
         messages.LineRequest(301, 3, 7),
+        messages.Probe(1, 7, 10**18),
+        messages.Echo(2, 1, 7, 10**18, 10**18 + 5),
     ]
 
     def check(datagram: bytes) -> None:

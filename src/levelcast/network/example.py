@@ -57,6 +57,12 @@ _LINKS_MS: tuple[tuple[str, str, float, float | None], ...] = (
 """Two sites, the delay between them, and the jitter if it is not `_JITTER_MS`."""
 
 
+_HOLD = """\
+hold = {hold:<15}# time from a packet's timestamp to its release
+"""
+_SCHEDULING = """\
+scheduling = {scheduling:<9}# part of the hold time for processes that run late
+"""
 FIRST_PORT, PORTS_PER_NETWORK, PORT_BLOCKS = 10_000, 100, 220
 """Ports of a file with an identifier: the block of a network begins with the core's."""
 
@@ -73,6 +79,9 @@ class FiveCities:
     loss_ratio: float = 0.01
     slot: str = "50ms"
     process: str = "5ms"
+    hold: str | None = "417ms"
+    """As `levelcast timing --write` stores it for the other values; None: the file has none."""
+    scheduling: str | None = None
     floors: Sequence[ExampleFloor] = FLOORS
     core_address: str = "239.192.74.1"
     core_port: int = 30_001
@@ -142,6 +151,10 @@ def five_cities(values: FiveCities | None = None) -> str:
         "jitter": time(_JITTER_MS),
         "slot": json.dumps(values.slot),
         "process": json.dumps(values.process),
+        "hold": "" if values.hold is None else _HOLD.format(hold=json.dumps(values.hold)),
+        "scheduling": (
+            "" if values.scheduling is None else _SCHEDULING.format(scheduling=json.dumps(values.scheduling))
+        ),
     }
     return _TEXT.format_map(asdict(values) | texts | {name: "\n".join(each) for name, each in listed.items()})
 
@@ -184,18 +197,17 @@ pairs = [
 #   late      time after its slot at which a token counts as missing     = "160ms"
 #   request   time to wait for a reply before the request is repeated    = "330ms"
 #   attempts  number of requests before a fault is reported              = 6
-#   hold      time from a packet's timestamp to its release              = "7s"
-# A value set here is checked against the others: a hold that is too short is an error.
-# Loss has the largest effect: at 0.1 % four attempts suffice, and the hold time is nearly a third shorter.
+# `levelcast timing` shows which hold time these links need, and `levelcast timing --write` stores it here. All nodes
+# must have the same: write it once, and copy the file.
 
 [timing]
 mode = "pipelined"    # tokens are sent on schedule; "lockstep", as in the paper: one token per recovery time
 slot = {slot:<15}# maximum wait of a packet for the token that orders it
-witness = "majority"  # number of receivers that must hold a packet before its release: "majority", "all", 3
+{hold}witness = "majority"  # number of receivers that must hold a packet before its release: "majority", "all", 3
 clock_error = "1ms"   # maximum offset of any clock from UTC
 transmit = "1ms"      # time to put a request and its reply on the wire
 process = {process:<12}# time to handle a request and its reply, including the journal's fsync
-
+{scheduling}
 # Several rings over the same receivers, each with its own order. A stripe may differ from [timing] in any
 # key.
 # [stripes.main]
@@ -209,7 +221,8 @@ process = {process:<12}# time to handle a request and its reply, including the j
 
 {receivers}
 # Secondary receivers are not in the ring: a primary (`home`) serves them and covers them with its tokens. They
-# release the same tape at the same time to their own subscribers. The first one adds a term to the hold time.
+# release the same tape at the same time to their own subscribers. `levelcast timing --write` derives the hold time
+# with them.
 # [[secondary]]
 # name = "tokyo-2"
 # site = "tokyo"

@@ -6,7 +6,7 @@ opens a socket or reads a clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from ipaddress import IPv4Address
@@ -14,12 +14,13 @@ from itertools import combinations, combinations_with_replacement
 from math import ceil, inf
 from typing import Any, Literal
 
+from levelcast.network.hold_input import follows_from_pairs, hold_bound_ns, underivable
 from levelcast.network.include import Included
 from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION, ROLES, SECONDARY, RoleKind
 from levelcast.timing.derive import Derived, Explained, Given, Path, Shape, derive
 from levelcast.timing.lines import primary_line_terms, secondary_line_terms
 from levelcast.timing.nack_sets import NackSets, even_sets, tree_sets, tuned_sets
-from levelcast.timing.rules import BoundTerm, Mode, Timing, liveness_terms
+from levelcast.timing.rules import LATE_TARGET, BoundTerm, Mode, Timing, liveness_terms
 from levelcast.timing.secondary import secondary_bound_ns
 
 Witness = Literal["majority", "all"] | int
@@ -140,6 +141,8 @@ class TimingRules:
     transmit_ns: int = 0
     process_ns: int = 5_000_000
     nack_sets: Nack = 1
+    late_target: float = LATE_TARGET
+    scheduling_ns: int = 2_000_000
 
     def witnesses(self, receivers: int) -> int:
         """Return w of rule 8 for this number of configured primaries."""
@@ -386,6 +389,7 @@ class Network:
             servers=len(self.reformation),
             layers=1 if self.secondaries else 0,
             nack_sets=nack.count if (nack := self.nack(stripe)) is not None else 1,
+            late_target=rules.late_target,
         )
 
     @property
@@ -444,15 +448,32 @@ class Network:
         order = {name: place for place, name in enumerate((site, *helpers))} if helpers else {}
         return lambda other: (order.get(other, len(order)), self.distance_ns(site, other))
 
-    def derived(self, stripe: int | str = 0) -> Derived:
-        """Return the stripe's timing with the rule for each number."""
+    def derived(self, stripe: int | str = 0, *, bound: bool = True) -> Derived:
+        """Return the stripe's timing with the rule for each number; without `bound`, rule 6 bounds the hold time.
+
+        The bound takes seconds if there are many receivers.
+        """
         rules = self.stripe(stripe).rules
         given = Given(rules.late_ns, rules.request_ns, rules.attempts, rules.hold_ns)
-        return derive(self.path(stripe), self.shape(stripe), given)
+        derived = derive(self.path(stripe), self.shape(stripe), given)
+        if not follows_from_pairs(self, stripe):
+            return derived
+        bound_ns = derived.rule_6_ns
+        if bound and underivable(self, stripe) is None:
+            bound_ns = hold_bound_ns(self, stripe, bound_ns)
+        return derive(self.path(stripe), self.shape(stripe), replace(given, bound_ns=bound_ns))
+
+    def with_holds(self, holds: Mapping[str, int | None]) -> Network:
+        """Return the network with these hold times of stripes, in ns; None: it has none, and a bound is used."""
+        stripes = tuple(
+            replace(each, rules=replace(each.rules, hold_ns=holds[each.name])) if each.name in holds else each
+            for each in self.stripes
+        )
+        return replace(self, stripes=stripes)
 
     def timing(self, stripe: int | str = 0) -> Timing:
         """Return the stripe's timing."""
-        return self.derived(stripe).timing
+        return self.derived(stripe, bound=self.stripe(stripe).rules.hold_ns is None).timing
 
     def explain(self, stripe: int | str = 0) -> list[Explained]:
         """Return every number of the stripe's timing, with its rule and its reason."""

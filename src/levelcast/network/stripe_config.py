@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from levelcast.network.line_assignment import region_lines
-from levelcast.network.model import Network, ReceiverNode
+from levelcast.network.model import Floor, Network, ReceiverNode, SecondaryNode
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.lines import RegionLines
 from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership
@@ -22,12 +22,36 @@ def ring_config(network: Network, stripe: int | str = 0) -> StripeConfig:
         servers=tuple(server.id for server in network.reformation),
         credit=network.carriage.window(timing, network.witnesses(stripe)),
         nearness={receiver.id: _nearest(network, receiver) for receiver in network.receivers},
+        delays=_delays(network),
+        clock_error_ns=found.rules.clock_error_ns,
+        reorder_ns=_largest_jitter_ns(network),
         lines=_lines(network),
         homes={each.id: ids[each.home] for each in network.secondaries},
         nack=network.nack(stripe),
         network=network.id,
         sources=frozenset({CONTROL_SOURCE, *(floor.id for floor in network.floors if floor.stripe == found.name)}),
     )
+
+
+def _delays(network: Network) -> dict[tuple[int, int], int]:
+    """Return the delay from each receiver and floor to each receiver, from the file's links; {} without links."""
+    if network.links is None:
+        return {}
+    return {
+        (sender.id, receiver.id): network.link(sender.site, receiver.site).quantile_ns
+        for sender in _senders(network)
+        for receiver in network.releasing
+        if sender.id != receiver.id
+    }
+
+
+def _largest_jitter_ns(network: Network) -> int:
+    senders, receivers = ({node.site for node in nodes} for nodes in (_senders(network), network.releasing))
+    return max((network.link(a, b).jitter_ns for a in senders for b in receivers), default=0) if network.links else 0
+
+
+def _senders(network: Network) -> tuple[ReceiverNode | SecondaryNode | Floor, ...]:
+    return (*network.releasing, *network.floors)
 
 
 def _lines(network: Network) -> tuple[RegionLines[int], ...]:

@@ -80,8 +80,7 @@ def _secondary_warnings(network: Network, stripe: int | str) -> Iterator[str]:
 def _timing_warnings(network: Network, stripe: int | str) -> Iterator[str]:
     rules = network.stripe(stripe).rules
     path = network.path(stripe)
-    derived = network.derived(stripe)
-    timing = derived.timing
+    timing = network.timing(stripe)
     witnesses, receivers = network.witnesses(stripe), len(network.receivers)
     if witnesses < receivers // 2 + 1:
         yield (

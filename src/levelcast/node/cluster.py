@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
@@ -90,7 +90,8 @@ class Cluster:
     of all floors.
 
     Without `floors`, other processes such as `levelcast publish` run the floors: two processes must not run one floor.
-    A fork `server` that is already running is used, and closed with the last node.
+    A fork `server` that is already running is used, and closed with the last node. `holds` are the hold times in ns of
+    stripes for which the file has none.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Cluster:
         *,
         floors: bool = True,
         server: ForkServer | None = None,
+        holds: Mapping[str, int] | None = None,
     ) -> None:
         self.network = network
         self.data = data
@@ -112,6 +114,7 @@ class Cluster:
             place.part: ClusterNode(place) for place in all_places(network) if floors or not place.role.publishes
         }
         self._file = file
+        self._holds = holds or {}
         self._options = options
         self._launcher = launcher
         self._server = server
@@ -185,6 +188,8 @@ class Cluster:
         arguments += ["--seed", str(options.seed)]
         if place.part != place.name:
             arguments += ["--stripe", place.stripe]
+        if place.stripe in self._holds:
+            arguments += ["--hold", f"{self._holds[place.stripe] // 1_000_000}ms"]
         if options.impair:
             arguments.append("--impair")
         if place.role.publishes and options.rate > 0:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from levelcast.protocol.lines import RegionLines
 from levelcast.timing.nack_sets import NackSets
-from levelcast.timing.rules import Timing
+from levelcast.timing.rules import GUARD_NS, Timing
+from levelcast.timing.secondary import patience_ns
 from levelcast.wire.header import domain_of
-from levelcast.wire.messages import Membership
+from levelcast.wire.messages import Cutoff, Membership, Pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,14 @@ class StripeConfig:
     """Delay up to which a step, a release or a token counts as punctual: the driver's wake-up is not exact."""
     nearness: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Per member, the others from nearest to farthest; ring order where it is not given."""
+    delays: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Delay in ns from one node to another that all but late packets keep; δ_N where it is not given."""
+    clock_error_ns: int = 0
+    """Maximum error of any clock against UTC."""
+    reorder_ns: int = 0
+    """Largest jitter of a path."""
+    as_in_paper: bool = False
+    """Requests follow the paper in pipelined mode too, to measure it."""
     lines: tuple[RegionLines[int], ...] = ()
     """Lines of each region, and its order of preference of receivers (MS §4.3)."""
     homes: dict[int, int] = field(default_factory=dict)
@@ -57,6 +67,38 @@ class StripeConfig:
     def layers(self) -> int:
         """Number of layers of secondaries."""
         return max(map(self.layer_of, self.homes), default=0)
+
+    def delay_ns(self, sender: int, receiver: int) -> int:
+        """Return the delay from one node to another that all but late packets keep."""
+        return self.delays.get((sender, receiver), self.timing.late_ns)
+
+    def cutoff_ns(self, member: int) -> int:
+        """Return H_j: time after a beat of this member until every receiver that does not lose it has it (rule 7)."""
+        farthest_ns = max((ns for (sender, _), ns in self.delays.items() if sender == member), default=0)
+        reach_ns = farthest_ns + 2 * self.clock_error_ns if farthest_ns else self.timing.late_ns
+        return reach_ns + GUARD_NS
+
+    def pace(self, members: Iterable[int]) -> Pace:
+        """Return the times that a ring of these members must use alike."""
+        timing = self.timing
+        cutoffs = tuple(Cutoff(member, self.cutoff_ns(member)) for member in members) if timing.beat_ns else ()
+        return Pace(timing.hold_ns, timing.beat_ns, cutoffs)
+
+    def patience_ns(self, node: int, pace: Pace | None) -> int:
+        """Return the time after a slot for which a secondary without it may delay the claim of this node (rule 11).
+
+        With beats it is not longer than what Δ_A leaves for the claim to be in time: a beat and H_j of the primary, and
+        for each layer between them a group beat and its delay.
+        """
+        longest_ns = patience_ns(self.timing, max(1, self.layers - self.layer_of(node)))
+        if pace is None or not pace.beat_ns:
+            return longest_ns
+        left_ns = pace.hold_ns
+        while (home := self.homes.get(node)) is not None:
+            left_ns -= pace.beat_ns + self.delay_ns(node, home) + 2 * self.clock_error_ns + GUARD_NS
+            node = home
+        left_ns -= pace.beat_ns + dict(pace.cutoffs).get(node, self.timing.late_ns + GUARD_NS)
+        return max(0, min(left_ns, longest_ns))
 
     @property
     def accept_ahead(self) -> int:

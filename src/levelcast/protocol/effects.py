@@ -74,6 +74,8 @@ class Release(NamedTuple):
     """Set by the driver: `scheduled_ns` is after timestamp + Δ_A."""
     delayed: bool = False
     """Set by the driver: it has a scheduling delay, so others may follow in one batch."""
+    certain: bool = True
+    """Others schedule it for the same time. False: claims were lost here, and they may have released it earlier."""
 
     def delay_ns(self, released_ns: int) -> int:
         """Return the scheduling delay of a release at this time."""

@@ -28,6 +28,7 @@ from levelcast.protocol.events import (
     NodeDied,
     NodeStart,
     NodeStop,
+    PaceDiffers,
     PromiseMade,
     RefuseReason,
     Rejected,
@@ -48,6 +49,7 @@ from levelcast.protocol.events import (
     event_fields,
     is_request,
 )
+from levelcast.units import show_ns
 from levelcast.wire.messages import FaultReason
 
 Names = Mapping[int, str]
@@ -177,6 +179,9 @@ def sentence(event: Event, names: Names | None = None) -> str:
             return f"{{reporter}} {_reason_text(reason, suspect).past}".format_map(values)
         case GroupFormed(number=number):
             return f"group {number >> 32}, primary {values['primary']}, members {values['listed'] or 'none'}"
+        case PaceDiffers(hold_ns=hold_ns, own_hold_ns=own_ns):
+            ring, own = show_ns(hold_ns), show_ns(own_ns)
+            return f"the ring releases after {ring}, this node's network file says {own}; the ring decides"
         case LinesAssigned(number=number, members=members, lines=lines):
             held = (f"{line} {name_of_node(each, names or {})}" for line, each in zip(lines, members, strict=True))
             return f"assignment {number >> 32}: {', '.join(held)}"

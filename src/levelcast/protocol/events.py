@@ -131,6 +131,15 @@ class Voided(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PaceDiffers(Event):
+    """The ring has another hold time than the network file of this node. The ring decides."""
+
+    KIND = "hold-differs"
+    hold_ns: int
+    own_hold_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class PromiseMade(Event):
     """A member no longer sends or counts anything below `generation`."""
 
@@ -367,10 +376,10 @@ class LinesLost(Event):
 NODE_EVENTS: dict[str, type[Event]] = {
     kind.KIND: kind
     for kind in (
-        Conflict, Rejected, Diverged, RingRefused, Witnessed, CaughtUp, Voided, PromiseMade, RingEntered, FaultReported,
-        LeaveAnnounced, GroupEntered, Suspected, FaultReceived, LeaveReceived, RingInvited, InvitationEnded, RingFormed,
-        GroupFormed, LinesAssigned, Superseded, UnlistedSource, ClockWrong, ClockBack, RetentionFailed, TornTailCut,
-        TapeDamaged, NodeStart, NodeStop, SetupWarning, LinesLost,
+        Conflict, Rejected, Diverged, RingRefused, Witnessed, CaughtUp, Voided, PaceDiffers, PromiseMade, RingEntered,
+        FaultReported, LeaveAnnounced, GroupEntered, Suspected, FaultReceived, LeaveReceived, RingInvited,
+        InvitationEnded, RingFormed, GroupFormed, LinesAssigned, Superseded, UnlistedSource, ClockWrong, ClockBack,
+        RetentionFailed, TornTailCut, TapeDamaged, NodeStart, NodeStop, SetupWarning, LinesLost,
     )
 }  # fmt: skip
 """The events that a node may report, by kind."""

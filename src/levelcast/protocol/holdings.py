@@ -27,6 +27,11 @@ class PacketRanges:
     def __iter__(self) -> Iterator[Data]:
         return iter(self._pieces)
 
+    @property
+    def last(self) -> int:
+        """The highest number that is held; 0: none."""
+        return self._pieces[-1].last if self._pieces else 0
+
     def add(self, data: Data) -> list[Data]:
         """Store the parts of `data` that were not held; return these pieces."""
         pieces = self._pieces
@@ -99,6 +104,11 @@ class Holdings:
         if shelf is None:
             shelf = self.packets[key] = PacketRanges()
         return shelf.add(data)
+
+    def last_of(self, source: int, incarnation: int) -> int:
+        """Return the highest number of a source that is held; 0: none."""
+        shelf = self.packets.get((source, incarnation))
+        return shelf.last if shelf is not None else 0
 
     def is_complete(self, runs: Iterable[Run], history: History) -> bool:
         """Return whether every packet that these runs would add to the order is held."""

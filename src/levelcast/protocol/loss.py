@@ -2,18 +2,17 @@
 
 Each slot that is not complete has one record here, in one of two stages:
 
-| stage   | begins                                 | requests                    | ends                  |
+| stage   | requests begin                         | requests                    | ends                  |
 |---------|----------------------------------------|-----------------------------|-----------------------|
-| TOKEN   | slot time + δ_N, token not held        | the token                   | token held -> PACKETS |
-| PACKETS | token held, not before slot time + δ_N | its packets still missing   | all held -> gone      |
+| TOKEN   | slot time + delay of the owner         | the token                   | token held -> PACKETS |
+| PACKETS | token held, not before that time       | its packets still missing   | all held -> gone      |
 
-With NACK reduction a member of the set S_i counts from slot time + δ_N + i·τ_r instead (`levelcast.timing.nack_sets`).
-Each stage sends a request every τ_r; after k_r requests without success a fault is reported, and requests continue.
-This is the paper's two-stage recovery, R = δ_N + 2·k_r·τ_r (MS §5.1). The first request goes to the slot owner, which
-holds the packets that it acknowledged; each further one goes to another member, first to those that claim the slot.
+Whom to ask, when first and how often is `levelcast.protocol.repair_plan`. A stage that has not succeeded k_r·τ_r after
+δ_N is reported as a fault, whatever the number of requests was, and requests continue. This is the paper's two-stage
+recovery, R = δ_N + 2·k_r·τ_r (MS §5.1).
 
 A member that catches up with slots from before its ring requests many and receives a part at a time. While that
-advances it, its attempts at such slots restart from 0: a reformation is needed only if the helper does not answer.
+advances it, its time for such slots starts again: a reformation is needed only if the helper does not answer.
 """
 
 from __future__ import annotations
@@ -41,6 +40,8 @@ class OpenSlot:
     stage: Stage
     attempts: int
     next_ns: int
+    fault_ns: int
+    """Time at which a fault is reported."""
 
 
 class Want(NamedTuple):
@@ -56,26 +57,27 @@ class LossDetector:
     """The incomplete slots of one receiver."""
 
     def __init__(self, timing: Timing) -> None:
-        self._timing = timing
+        self._give_up_ns = timing.attempts * timing.request_ns
         self._open: dict[int, OpenSlot] = {}
         self._have = 0
         self.next_ns: int | None = None
         """Time of the next call of `due`."""
 
     def __len__(self) -> int:
-        return len(self._open)
+        """Return the number of slots for which requests were sent."""
+        return sum(item.attempts > 0 for item in self._open.values())
 
-    @property
-    def full(self) -> bool:
-        return len(self._open) >= MAX_OPEN_SLOTS
+    def open(self, slot: int, stage: Stage, at_ns: int, missing_ns: int = 0) -> None:
+        """Note that `slot` is incomplete; requests for it start at `at_ns`, and it may fail k_r·τ_r after `missing_ns`.
 
-    def open(self, slot: int, stage: Stage, at_ns: int) -> None:
-        """Note that `slot` is incomplete; requests for it start at `at_ns`."""
+        That time is slot time + δ_N, or when requests start if this is later.
+        """
+        fault_ns = max(at_ns, missing_ns) + self._give_up_ns
         known = self._open.get(slot)
         if known is None:
-            self._open[slot] = OpenSlot(stage, 0, at_ns)
+            self._open[slot] = OpenSlot(stage, 0, at_ns, fault_ns)
         elif known.stage != stage:
-            known.stage, known.attempts, known.next_ns = stage, 0, at_ns
+            known.stage, known.attempts, known.next_ns, known.fault_ns = stage, 0, at_ns, fault_ns
         else:
             return
         if self.next_ns is None or at_ns < self.next_ns:
@@ -90,18 +92,23 @@ class LossDetector:
             self.next_ns = min((item.next_ns for item in self._open.values()), default=None)
 
     def due(
-        self, now: int, have: int, missing: Callable[[int], tuple[Run, ...] | None], start_slot: int = 0
+        self,
+        now: int,
+        have: int,
+        missing: Callable[[int], tuple[Run, ...] | None],
+        interval_ns: Callable[[Want], int],
+        start_slot: int = 0,
     ) -> tuple[list[Want], list[tuple[int, int]]]:
-        """Return the requests to send at `now`, and the (slot, reason) of stages that ran out of attempts.
+        """Return the requests to send at `now`, and the (slot, reason) of stages that ran out of time.
 
-        `missing(slot)` is None while the token is not held, else the packets of it that are not. The ring begins at
-        `start_slot`.
+        `missing(slot)` is None while the token is not held, else the packets of it that are not. `interval_ns` is the
+        time from a request to the next one. The ring begins at `start_slot`.
         """
         self.close_up_to(have)
         if have > self._have:
             for slot, item in self._open.items():
                 if slot < start_slot:
-                    item.attempts = 0
+                    item.attempts, item.fault_ns = 0, max(now, item.next_ns) + self._give_up_ns
         self._have = have
         wants: list[Want] = []
         faults: list[tuple[int, int]] = []
@@ -115,12 +122,14 @@ class LossDetector:
                     del self._open[slot]
                     continue
                 if stage != item.stage:
-                    item.stage, item.attempts = stage, 0
-                if item.attempts and item.attempts % self._timing.attempts == 0:
+                    item.stage, item.attempts, item.fault_ns = stage, 0, now + self._give_up_ns
+                if now >= item.fault_ns:
                     faults.append((slot, FAULT_OF[stage]))
-                wants.append(Want(slot, stage, item.attempts, runs or ()))
+                    item.fault_ns = now + self._give_up_ns
+                want = Want(slot, stage, item.attempts, runs or ())
+                wants.append(want)
                 item.attempts += 1
-                item.next_ns = now + self._timing.request_ns
+                item.next_ns = min(now + interval_ns(want), item.fault_ns)
             if next_ns is None or item.next_ns < next_ns:
                 next_ns = item.next_ns
         self.next_ns = next_ns
@@ -132,29 +141,16 @@ class LossDetector:
 
 
 def by_holder(
-    wants: Iterable[Want], holder_of: Callable[[Want], int | None]
+    wants: Iterable[Want], holders_of: Callable[[Want], Iterable[int]]
 ) -> Iterator[tuple[int, tuple[int, ...], tuple[Run, ...]]]:
     """Group the requests by the holder that receives them: (holder, slots, runs)."""
     slots: dict[int, list[int]] = {}
     runs: dict[int, dict[Run, None]] = {}
     for want in wants:
-        asked = holder_of(want)
-        if asked is None:
-            continue
-        slots.setdefault(asked, [])
-        runs.setdefault(asked, {}).update(dict.fromkeys(want.runs))
-        if want.stage == "TOKEN":
-            slots[asked].append(want.slot)
+        for asked in holders_of(want):
+            slots.setdefault(asked, [])
+            runs.setdefault(asked, {}).update(dict.fromkeys(want.runs))
+            if want.stage == "TOKEN":
+                slots[asked].append(want.slot)
     for asked in slots:
         yield asked, tuple(slots[asked][:MAX_SLOTS_PER_REQUEST]), tuple(runs[asked])[:MAX_RUNS_PER_REQUEST]
-
-
-def holders(site: int | None, claims: Iterable[tuple[int, bool]], myself: int) -> list[int]:
-    """Return the nodes to request from, best first: the slot owner, those that claim the slot, the rest by nearness."""
-    claimed: list[int] = []
-    others: list[int] = []
-    for member, has in claims:
-        if member not in (myself, site):
-            (claimed if has else others).append(member)
-    first = [site] if site is not None and site != myself else []
-    return first + claimed + others

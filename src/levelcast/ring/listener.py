@@ -2,8 +2,8 @@
 
 `Listener` is the common base of a member of the ring (`ring.member`) and a secondary receiver (`ring.secondary`). It
 sends requests and repairs, but no tokens and no promises. Each task has its own module: `ring.schedule` (times and
-owners of slots), `ring.witness` (claims), `protocol.history` (the order), `protocol.loss` and `protocol.retransmit`
-(requests and replies), `protocol.catchup` (frames from a tape).
+owners of slots), `ring.witness` and `ring.beat_witness` (claims), `protocol.history` (the order), `protocol.loss`,
+`protocol.repair_plan` and `protocol.retransmit` (requests and replies), `protocol.catchup` (frames from a tape).
 
 One `step` handles a batch of messages at a given time and returns effects in order; `wake_ns` is the latest time of the
 next step. Control is handled before data (rule 17). A subclass implements the `ReceiverHooks`.
@@ -22,6 +22,7 @@ from levelcast.protocol.events import (
     Conflict,
     Diverged,
     Event,
+    PaceDiffers,
     RefuseReason,
     Rejected,
     RejectReason,
@@ -31,21 +32,25 @@ from levelcast.protocol.events import (
     Voided,
     Witnessed,
 )
+from levelcast.protocol.gaps import SourceGaps
 from levelcast.protocol.history import SETTLED, Frame, History, Misplaced, Tip
 from levelcast.protocol.holdings import Holdings
 from levelcast.protocol.journal_image import JournalImage
-from levelcast.protocol.loss import MAX_OPEN_SLOTS, LossDetector, Want, by_holder
+from levelcast.protocol.loss import MAX_OPEN_SLOTS, MAX_RUNS_PER_REQUEST, LossDetector, Stage, Want, by_holder
 from levelcast.protocol.machine import Releases
+from levelcast.protocol.repair_plan import RepairPlan
 from levelcast.protocol.retransmit import RetransmitScope, look_up, pack_repairs, passed_on
+from levelcast.ring.beat_witness import BeatWitness
 from levelcast.ring.group_watch import GroupWatch
 from levelcast.ring.line_duty import LineDuty
 from levelcast.ring.member_state import State
 from levelcast.ring.schedule import Lineage, Schedule
 from levelcast.ring.secondary_claims import SecondaryClaims
 from levelcast.ring.status import ListenerStatus, RingTimes
-from levelcast.ring.witness import Witness, guarantees
+from levelcast.ring.witness import Count, Due, TokenWitness, Witness, guarantees
 from levelcast.timing.nack_sets import Askers
 from levelcast.wire.messages import (
+    Beat,
     CatchUp,
     CatchUpPackets,
     Data,
@@ -54,6 +59,7 @@ from levelcast.wire.messages import (
     LineHolders,
     LineRequest,
     Message,
+    Pace,
     Repair,
     Request,
     Ring,
@@ -78,8 +84,11 @@ class ReceiverHooks(Releases, Protocol):
     def _learns(self) -> bool:
         """Return whether it requests missing items, counts claims and releases in its present state."""
 
-    def _holder_of(self, want: Want) -> int | None:
-        """Return the node to request `want` from."""
+    def _holders_of(self, want: Want) -> list[int]:
+        """Return the nodes to request `want` from, at once."""
+
+    def _helpers(self, attempt: int) -> list[int]:
+        """Return the nodes to request packets from that no token has named."""
 
     def _asks_as(self) -> int | None:
         """Return the member that determines its NACK set (MS §5.2)."""
@@ -102,6 +111,7 @@ class Listener(ReceiverHooks):
 
     HANDLERS: ClassVar[dict[type, str]] = {
         Token: "_on_token",
+        Beat: "_on_beat",
         Data: "_on_data",
         Request: "_on_request",
         Repair: "_on_repair",
@@ -118,7 +128,7 @@ class Listener(ReceiverHooks):
     def __init__(self, config: StripeConfig, member: int, journal: JournalImage, tape: Tip, now: int) -> None:
         self.config = config
         self.timing = config.timing
-        self.hold_ns = config.timing.hold_ns
+        self.hold_ns = self._hold_before_ns = config.timing.hold_ns
         self.member = member
         self.life = journal.life
         self.generation = 0
@@ -127,7 +137,7 @@ class Listener(ReceiverHooks):
             assert journal.checkpoint.chain == base.chain, "the journal's checkpoint is ahead of the tape"
             base.slot = journal.checkpoint.slot
         self.history = History(base)
-        self.claims = SecondaryClaims(self.timing, max(1, config.layers - config.layer_of(member)))
+        self.claims = SecondaryClaims(config.patience_ns(member, None))
         """The claims of this receiver's secondaries (rule 11)."""
         self._duty = LineDuty(member, self.timing, secondaries=bool(config.homes)) if config.lines else None
         self._watch = GroupWatch(self.timing) if config.lines else None
@@ -143,6 +153,8 @@ class Listener(ReceiverHooks):
         self._schedule: Schedule | None = None
         self._witness: Witness | None = None
         self._losses = LossDetector(self.timing)
+        self._gaps = SourceGaps()
+        self._plan = RepairPlan(config, member)
         self._askers: Askers | None = None
         self._scope = RetransmitScope(self.timing)
         self._catch_up = PendingCatchUp(config.domain, config.accept_ahead)
@@ -152,6 +164,7 @@ class Listener(ReceiverHooks):
         """The last token that was dropped because it contradicts the order here."""
         self.unlisted: dict[int, int] = {}
         """Sources that are ordered but not in the network file, with the first slot since the start."""
+        self._beat_ns = 0
         self._clock_trusted = True
         self._diverged = False
         self._effects: list[Effect] = []
@@ -161,6 +174,11 @@ class Listener(ReceiverHooks):
     @property
     def have(self) -> int:
         return self.history.have
+
+    @property
+    def pace(self) -> Pace | None:
+        """The times that all members of its ring use."""
+        return self._ring.pace if self._ring is not None else None
 
     @property
     def witnessed(self) -> int:
@@ -183,7 +201,7 @@ class Listener(ReceiverHooks):
     def open_instants(self) -> tuple[int, int] | None:
         if self._schedule is None:
             return None
-        return self._schedule.time_of(self.ready_slot + 1) + self.timing.hold_ns, self.timing.slot_ns
+        return self._schedule.time_of(self.ready_slot + 1) + self.hold_ns, self.timing.slot_ns
 
     @property
     def schedule(self) -> Schedule | None:
@@ -304,7 +322,15 @@ class Listener(ReceiverHooks):
             return  # another node holds it too; a repair may contain the correct one
         self._held.tokens[token.slot] = token
         self._effects.append(Persist(token))
-        self._losses.open(token.slot, "PACKETS", max(now, self._ask_ns(token.slot, schedule)))
+        self._look_for(token.slot, "PACKETS", now, schedule)
+
+    def _on_beat(self, beat: Beat, now: int) -> None:
+        """Count the claims of a beat of this ring; one that is not due yet is a mistake of its sender (rule 8)."""
+        schedule, witness = self._schedule, self._witness
+        if schedule is None or witness is None or not beat_is_valid(beat, schedule):
+            return
+        if self._beat_ns and beat.number <= schedule.beat_at(beat.sender, now + self.timing.late_ns, self._beat_ns):
+            witness.hear(beat)
 
     def _on_data(self, data: Data, now: int) -> None:
         source, incarnation, first, last, _ = data
@@ -322,7 +348,11 @@ class Listener(ReceiverHooks):
             self._report(Rejected(0, RejectReason.CREDIT, source=source, number=last))
             if first > highest:
                 return
-        for new in self._held.add(cut(data, max(first, lowest), min(last, highest))):
+        first = max(first, lowest)
+        before = max(self._held.last_of(source, incarnation), lowest - 1)
+        if first > before + 1 and self._plan.wide and self._learns:
+            self._gaps.open(Run(source, incarnation, before + 1, first - 1), now + self._plan.reorder_ns)
+        for new in self._held.add(cut(data, first, min(last, highest))):
             self._effects.append(Persist(new))
 
     def _advance(self) -> None:
@@ -366,20 +396,27 @@ class Listener(ReceiverHooks):
         if witness is None or not self._learns:
             return
         before = witness.witnessed
-        tokens = self._held.tokens
-        while (token := tokens.get(witness.read_upto + 1)) is not None:
-            witness.read(token)
+        witness.read(self._held.tokens)
         after = witness.advance(self.history.have, self.history.tip.records)
         for slot in range(before + 1, after + 1):
             self._on_witnessed(slot)
         if after > before:
             self._report(Witnessed(after))
 
-    def _release_ns(self, slot: int) -> int:
-        """Return the release time: timestamp + Δ_A, or later if the slot is witnessed later (rule 7)."""
+    def _due(self, slot: int) -> Due:
+        """Return the release time: timestamp + Δ_A, or later if the slot is witnessed later (rule 7).
+
+        If claims were lost here it may have been earlier, and this receiver waits for the latest possible time.
+        """
         assert self._witness is not None
-        instant = self.history.at(slot).timestamp_ns + self.timing.hold_ns
-        return max(instant, self._witness.completing_ns(slot) + self.timing.hear_ns)
+        instant_ns = self.history.at(slot).timestamp_ns + self._hold_of(slot)
+        due = self._witness.due(slot)
+        return Due(max(instant_ns, due.earliest_ns), max(instant_ns, due.latest_ns))
+
+    def _hold_of(self, slot: int) -> int:
+        """Return Δ_A of a slot: that of its ring, or of the ring before."""
+        in_ring = self._schedule is not None and slot >= self._schedule.start_slot
+        return self.hold_ns if in_ring else self._hold_before_ns
 
     def _release(self, now: int) -> None:
         """Release, in order, all slots that are held, witnessed and due; none with a wrong clock (rules 7, 13)."""
@@ -388,14 +425,14 @@ class Listener(ReceiverHooks):
         last = min(self.history.have, self._witness.witnessed)
         while self.released < last:
             slot = self.released + 1
-            scheduled_ns = self._release_ns(slot)
-            if now < scheduled_ns:
+            due = self._due(slot)
+            if now < due.latest_ns:
                 break
             ordered = self.history.at(slot)
             if ordered.frame is not None:
-                late = now > ordered.timestamp_ns + self.timing.hold_ns + self.config.punctual_ns
+                late = now > ordered.timestamp_ns + self._hold_of(slot) + self.config.punctual_ns
                 self.late_releases += late
-                self._effects.append(Release(ordered.frame, scheduled_ns, late))
+                self._effects.append(Release(ordered.frame, due.latest_ns, late, certain=due.certain))
             self.released = slot
             self._witness.forget(slot)
         settled = self.history.base.slot
@@ -419,25 +456,56 @@ class Listener(ReceiverHooks):
         schedule, repairs = self._schedule, self._losses
         self._expect = max(self._expect, self.history.have + 1)
         limit = self.history.have + MAX_OPEN_SLOTS
-        while self._expect <= limit and schedule.time_of(self._expect) + self.timing.late_ns <= now:
+        while self._expect <= limit and schedule.time_of(self._expect) <= now:
             slot = self._expect
             if slot not in self._held.tokens and not self._owns(slot, schedule):
-                repairs.open(slot, "TOKEN", max(now, self._ask_ns(slot, schedule)))
+                self._look_for(slot, "TOKEN", now, schedule)
             self._expect += 1
+        self._ask_for_gaps(now)
         repairs.close_up_to(self.history.have)
         if repairs.next_ns is None or repairs.next_ns > now:
             return
-        wants, faults = repairs.due(now, self.history.have, self._missing_of, schedule.start_slot)
-        for holder, slots, runs in by_holder(wants, self._holder_of):
+        wants, faults = repairs.due(now, self.history.have, self._missing_of, self._again_ns, schedule.start_slot)
+        for holder, slots, runs in by_holder(wants, self._holders_of):
             self._effects.append(Send(holder, Request(self.member, self.generation, self.history.have, slots, runs)))
         self._on_unanswered(faults, schedule, now)
 
+    def _ask_for_gaps(self, now: int) -> None:
+        """Request packets of a source that no token has named yet, if later ones have arrived."""
+
+        def missing(run: Run) -> tuple[Run, ...]:
+            return self._held.missing((run,), self.history)
+
+        def again_ns(attempt: int) -> int:
+            return self._plan.again_ns(self._helpers(attempt), attempt)
+
+        for runs, attempt in self._gaps.due(now, missing, again_ns):
+            request = Request(self.member, self.generation, self.history.have, (), runs[:MAX_RUNS_PER_REQUEST])
+            self._effects.extend(Send(helper, request) for helper in self._helpers(attempt))
+
+    def _nearest(self, schedule: Schedule) -> list[int]:
+        """Return the members of the ring, nearest first."""
+        near = self.config.nearness.get(self.member, schedule.members)
+        return [member for member in near if member in schedule.lives]
+
+    def _look_for(self, slot: int, stage: Stage, now: int, schedule: Schedule) -> None:
+        """Note that `slot` is incomplete, and when it counts as missing."""
+        missing_ns = schedule.time_of(slot) + self.timing.late_ns
+        self._losses.open(slot, stage, max(now, self._ask_ns(slot, schedule)), missing_ns)
+
     def _ask_ns(self, slot: int, schedule: Schedule) -> int:
-        """Return when it first requests missing parts of `slot`: after δ_N and its set's delay (rule 5, MS §5.2)."""
-        at_ns = schedule.time_of(slot) + self.timing.late_ns
-        if self._askers is not None and slot >= schedule.start_slot:
-            at_ns += self._askers.set_of(self._asks_as(), schedule.owner_of(slot)) * self.timing.request_ns
+        """Return when it first requests missing parts of `slot` (rule 5, MS §5.2)."""
+        at_ns = schedule.time_of(slot)
+        if slot < schedule.start_slot:
+            return at_ns + self.timing.late_ns
+        owner = schedule.owner_of(slot)
+        at_ns += self._plan.missing_after_ns(owner)
+        if self._askers is not None:
+            at_ns += self._askers.set_of(self._asks_as(), owner) * self.timing.request_ns
         return at_ns
+
+    def _again_ns(self, want: Want) -> int:
+        return self._plan.again_ns(self._holders_of(want), want.attempt)
 
     def _missing_of(self, slot: int) -> tuple[Run, ...] | None:
         token = self._held.tokens.get(slot)
@@ -520,7 +588,7 @@ class Listener(ReceiverHooks):
             if ordered is not None and ordered.frame is not None:
                 self._on_witnessed(slot)
                 self.late_releases += 1
-                scheduled_ns = ordered.timestamp_ns + self.timing.hold_ns
+                scheduled_ns = ordered.timestamp_ns + self._hold_of(slot)
                 self._effects.append(Release(ordered.frame, scheduled_ns, True))
         self.released = settled.upto_slot
         self._skip_own(settled.upto_slot)
@@ -643,13 +711,27 @@ class Listener(ReceiverHooks):
         self._catch_up.clear()
         self._misplaced = None
         standing = ring.membership.version if ring.membership_stands else ring.membership.version - 1
-        self._witness = Witness(schedule, self.config.witnesses, self.history.base.slot, self.released, standing)
+        self._witness = self._witness_of(ring, schedule, Count(schedule, self.config.witnesses, standing))
         self._losses.clear()
+        self._gaps.clear()
         self._askers = Askers(self.config.nack, schedule.members) if self.config.nack is not None else None
         self._expect = self.history.have + 1
         self._on_installed(schedule)
         for slot in tokens:
-            self._losses.open(slot, "PACKETS", self._ask_ns(slot, schedule))
+            self._look_for(slot, "PACKETS", 0, schedule)
+
+    def _witness_of(self, ring: Ring, schedule: Schedule, count: Count) -> Witness:
+        """Adopt the times of the ring (rules 6 to 8); return where its claims are counted."""
+        pace = ring.pace
+        self._beat_ns = pace.beat_ns if pace is not None else 0
+        self.claims.patience_ns = self.config.patience_ns(self.member, pace)
+        if pace is not None:
+            if pace.hold_ns != self.config.timing.hold_ns:
+                self._report(PaceDiffers(schedule.start_slot, pace.hold_ns, self.config.timing.hold_ns))
+            self._hold_before_ns, self.hold_ns = self.hold_ns, pace.hold_ns
+            if pace.beat_ns:
+                return BeatWitness(schedule, count, pace, self.history.base.slot, self.released)
+        return TokenWitness(schedule, count, self.history.base.slot, self.released, self.timing.hear_ns)
 
     def _slot_is_valid(self, slot: int, lineage: Lineage) -> bool:
         ordered = self.history.get(slot)
@@ -667,11 +749,12 @@ class Listener(ReceiverHooks):
             return max(wake, now + 1)
         if self._learns:
             if self._expect <= self.history.have + MAX_OPEN_SLOTS:
-                wake = min(wake, schedule.time_of(self._expect) + self.timing.late_ns)
-            if self._losses.next_ns is not None:
-                wake = min(wake, self._losses.next_ns)
+                wake = min(wake, schedule.time_of(self._expect))
+            for repair_ns in (self._losses.next_ns, self._gaps.next_ns):
+                if repair_ns is not None:
+                    wake = min(wake, repair_ns)
             if self.released < min(self.history.have, witness.witnessed):
-                release_ns = self._release_ns(self.released + 1)
+                release_ns = self._due(self.released + 1).latest_ns
                 self.release_is_next = release_ns < wake
                 wake = min(wake, release_ns)
         return max(wake, now + 1)
@@ -705,6 +788,11 @@ class Listener(ReceiverHooks):
 def token_is_valid(token: Token, lineage: Lineage) -> bool:
     """Return whether the token's generation is the lineage's for its slot (rule 12)."""
     return token.generation == lineage.generation_of(token.slot)
+
+
+def beat_is_valid(beat: Beat, schedule: Schedule) -> bool:
+    """Return whether a beat is of this generation and of one of its members (rule 8)."""
+    return beat.generation == schedule.generation and beat.sender in schedule.lives
 
 
 def _control_first(message: Message) -> bool:

@@ -25,15 +25,28 @@ from levelcast.protocol.effects import GROUP, SERVERS, Persist, Promise, Send
 from levelcast.protocol.events import Diverged, FaultReported, LeaveAnnounced, PromiseMade, RingRefused
 from levelcast.protocol.history import Tip
 from levelcast.protocol.journal_image import JournalImage
-from levelcast.protocol.loss import Want, holders
+from levelcast.protocol.loss import Want
 from levelcast.ring.acknowledge import runs_for
+from levelcast.ring.beat_witness import OwnBeats
 from levelcast.ring.fault_reports import FaultReports
 from levelcast.ring.listener import MAX_EARLY_TOKENS, Listener
 from levelcast.ring.member_state import DUTIES, State, state_of
 from levelcast.ring.schedule import Schedule, refusal
 from levelcast.ring.status import MemberStatus
 from levelcast.wire.codec import seal_message
-from levelcast.wire.messages import Data, Fault, FaultReason, Invite, Join, Mark, MemberLife, Promised, Ring, Token
+from levelcast.wire.messages import (
+    Beat,
+    Data,
+    Fault,
+    FaultReason,
+    Invite,
+    Join,
+    Mark,
+    MemberLife,
+    Promised,
+    Ring,
+    Token,
+)
 from levelcast.wire.token_codec import MAX_MARKS
 
 JOIN_REQUESTS = (FaultReason.OUTSIDE, FaultReason.STUCK)
@@ -53,10 +66,15 @@ class Member(Listener):
         self._marks = {source: Mark(source, place.incarnation, place.next - 1) for source, place in places.items()}
         self._changed_marks: set[int] = set()
         self._next_own = 0
+        self._beats = OwnBeats()
+        self._repeat: Token | None = None
         self._reports = FaultReports(self.timing, now)
         self._leaving = False
         self._listen_until_ns = now + self.timing.request_ns
         self._restore(journal)
+        if self._schedule is not None and self._beat_ns:
+            # It does not know its claims of before the restart, and may have sent the beat that is due.
+            self._beats = OwnBeats(last=self._schedule.beat_at(member, now, self._beat_ns))
         own = (key for key, token in journal.tokens.items() if token.owner == member)
         self._skip_own(max((slot for generation, slot in own if generation == self.generation), default=0))
 
@@ -95,6 +113,10 @@ class Member(Listener):
     # -- own tokens (rules 1, 2, 4) -------------------------------------------------------------------------
 
     def _own_turn(self, now: int) -> None:
+        self._send_tokens(now)
+        self._claim(now)
+
+    def _send_tokens(self, now: int) -> None:
         """Send the tokens of own slots that are due (rules 1, 2, 4)."""
         if not self.active or self._schedule is None:
             return
@@ -111,8 +133,38 @@ class Member(Listener):
             self._held.tokens[slot] = token
             self._journal_own_token(token)
             self._effects.append(Send(GROUP, token))
+            if self._beat_ns:
+                self._repeat = token
+                next_beat = schedule.beat_at(self.member, token.timestamp_ns, self._beat_ns) + 1
+                self._beats.claim_in_token(next_beat, token.have)
             self._next_own += len(schedule.members)
             self._advance()
+
+    # -- beats (rule 8) -------------------------------------------------------------------------------------
+
+    def _claim(self, now: int) -> None:
+        """State `have` in the last beat that is due; a beat that was missed is not made up for.
+
+        The first beat after an own token is followed by a second copy of that token (TT §4.3).
+        """
+        schedule, witness = self._schedule, self._witness
+        if not self._beat_ns or not self._may_claim() or schedule is None or witness is None:
+            return
+        number = schedule.beat_at(self.member, now, self._beat_ns)
+        if number > self._beats.last:
+            have = self.claims.lowest(self._own_have(), schedule, now)
+            beat = Beat(self.member, schedule.generation, number, self._beats.say(number, have))
+            self._effects.append(Send(GROUP, beat))
+            witness.hear(beat)
+            if self._repeat is not None and self._repeat.timestamp_ns < schedule.beat_time(
+                self.member, number, self._beat_ns
+            ):
+                self._effects.append(Send(GROUP, self._repeat))
+                self._repeat = None
+
+    def _may_claim(self) -> bool:
+        """Return whether it may claim: never after a promise, because its JOIN states what it has (rule 12)."""
+        return self.active
 
     def _make_token(self, slot: int, schedule: Schedule, now: int) -> Token:
         runs = runs_for(slot, self.history.have, self.history.tip.places, self._held, self.config.sources)
@@ -146,6 +198,8 @@ class Member(Listener):
 
     def _on_installed(self, schedule: Schedule) -> None:
         self._reports.outside = False
+        self._beats = OwnBeats(max(0, schedule.start_slot - 2))
+        self._repeat = None
         self._next_own = schedule.first_own_slot(self.member)
         self._skip_own(self.history.have)
 
@@ -178,16 +232,17 @@ class Member(Listener):
 
     # -- requests (rule 5) ----------------------------------------------------------------------------------
 
-    def _holder_of(self, want: Want) -> int | None:
-        """Return the best holder at the first attempt, and another one at each further attempt."""
+    def _holders_of(self, want: Want) -> list[int]:
         schedule, witness = self._schedule, self._witness
         assert schedule is not None
         assert witness is not None
-        near = self.config.nearness.get(self.member, schedule.members)
-        claims = [(member, witness.claim_of(member) >= want.slot) for member in near if member in schedule.lives]
+        claims = ((member, witness.claim_of(member) >= want.slot) for member in self._nearest(schedule))
         site = schedule.owner_of(want.slot) if want.slot >= schedule.start_slot else schedule.helper
-        candidates = holders(site, claims, self.member)
-        return candidates[want.attempt % len(candidates)] if candidates else None
+        return self._plan.ask(site, claims, want.attempt)
+
+    def _helpers(self, attempt: int) -> list[int]:
+        assert self._schedule is not None
+        return self._plan.ask(None, ((member, False) for member in self._nearest(self._schedule)), attempt)
 
     def _asks_as(self) -> int | None:
         return self.member
@@ -337,10 +392,14 @@ class Member(Listener):
         wake = self._reports.stuck_ns if self.state == "PROMISED" else self._reports.ask_ns
         if self._leaving:
             wake = now + self.timing.request_ns if self.has_left else self._reports.report_ns
-        if self._schedule is not None and self.active:
-            own_ns = self._schedule.time_of(self._next_own)
+        schedule = self._schedule
+        if schedule is not None and self.active:
+            own_ns = schedule.time_of(self._next_own)
             if own_ns <= now:
                 own_ns = self._listen_until_ns
             if own_ns > now:
                 wake = min(wake, own_ns)
+            if self._beat_ns:
+                number = schedule.beat_at(self.member, now, self._beat_ns) + 1
+                wake = min(wake, schedule.beat_time(self.member, number, self._beat_ns))
         return wake

@@ -281,6 +281,7 @@ class ReformationServer(Machine):
             tuple(members[first:] + members[:first]),
             self._lineage(best, members, now),
             assigned(self.config, self._operable(members)),
+            self.config.pace(life.member for life in members),
         )
         self._announce(seal_message(ring, self.config.domain), now)
         return True

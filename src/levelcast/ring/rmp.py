@@ -29,7 +29,7 @@ received. A request is multicast, as on the Ethernet for which the protocol was 
   makes. The timestamp is the site's clock when it sends; the original has none.
 
 The messages are those of the ring's wire format: an acknowledgement is a Token of slot t with one run of one packet, or
-with none; a confirm is a GroupToken of turn t; Request and Repair are themselves.
+with none; a confirm is a GroupToken with `have` = t; Request and Repair are themselves.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class RmpReceiver(Machine):
             elif isinstance(message, Request):
                 self._serve(message)
             elif isinstance(message, GroupToken):
-                self._taken_by_next(message.turn)
+                self._taken_by_next(message.have)
             elif isinstance(message, (Token, Data)):
                 self._answer_repeated(message)
                 self._take_in(message, now)
@@ -232,7 +232,7 @@ class RmpReceiver(Machine):
     def _confirm(self) -> None:
         """Confirm the token to the previous site, while no message has to be acknowledged (MS §2.1)."""
         self._confirmed = True
-        self._effects.append(Send(self._before, GroupToken(self.member, GENERATION, 0, self.have, self.have)))
+        self._effects.append(Send(self._before, GroupToken(self.member, GENERATION, 0, 0, self.have)))
 
     def _taken_by_next(self, slot: int) -> None:
         """Note that the next site has the token that acknowledgement `slot` passed."""

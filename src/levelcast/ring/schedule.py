@@ -1,4 +1,4 @@
-"""Time, owner and valid generation of each slot (rules 1 and 12).
+"""Time, owner and valid generation of each slot (rules 1 and 12), and the times of beats (rule 8).
 
 - Slot t of generation g is at T_g + (t - t_g)·τ and belongs to ring[(t - t_g) mod m] (rule 1).
 - A *lineage* lists the generations of which the tape consists. A token is valid only if its generation is the
@@ -113,6 +113,14 @@ class Schedule:
     def first_own_slot(self, member: int) -> int:
         """Return the first slot of this generation that is `member`'s; the others follow every m slots."""
         return self.start_slot + self._index[member]
+
+    def beat_time(self, member: int, number: int, beat_ns: int) -> int:
+        """Return the scheduled time of a beat of `member`: members take turns within β, so that they do not collide."""
+        return self._start_ns + number * beat_ns + self._index[member] * beat_ns // len(self._members)
+
+    def beat_at(self, member: int, now: int, beat_ns: int) -> int:
+        """Return the last beat of `member` that is due at `now`; -1 before the first."""
+        return max(-1, (now - self.beat_time(member, 0, beat_ns)) // beat_ns)
 
     def slot_at(self, now: int) -> int:
         """Return the last slot that is due at `now` (one below the start slot if none is)."""

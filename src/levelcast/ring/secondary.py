@@ -22,9 +22,11 @@ assigned one requests that again, at long intervals, while that one is in the ri
 | GroupInvite  | server to secondary            | a check that it is running |
 | Group        | server to members and primary  | the secondaries of this primary, in the order of their turns |
 
-- **Turns** are by the clock: turn u is at u·σ UTC and belongs to members[u mod n], with σ = τ_r / n, so that each
-  secondary sends once in τ_r. If one is not received for k_r rounds, the others of its group report it to the servers,
-  but not to the primary ring. So one small group detects a failure (`benchmarks.layers` counts the passes).
+- **Turns** are by the clock: each of the n secondaries of a group has one in a round, 1/n of the round after the one
+  before. A round is β if the ring has beats, or 1 ms per secondary in a large group, so that the primary can claim a
+  slot as soon as its group has it (MS §4.1); otherwise τ_r. The others of the group receive one token in τ_r. If one is
+  not received for k_r·τ_r, they report it to the servers, but not to the primary ring. So one small group detects a
+  failure (`benchmarks.layers` counts the passes).
 - **Rings.** It enters every RING that is newer than its own, whatever its members, without a promise. A promise keeps a
   member from claiming in an old ring what a new one does not contain; a secondary claims nothing. It counts members'
   tokens, and a slot that a majority of them has claimed survives every reformation, whichever node counts.
@@ -41,8 +43,8 @@ assigned one requests that again, at long intervals, while that one is in the ri
   it again on request. `have` is claimed only after the journal entries on which it rests.
 
 Deviations from MS §4.1: the paper's secondary keeps the token until it has everything up to the token's number; here it
-passes the token on time and states its position, as a primary in pipelined mode (rule 4). Its tokens are
-numbered by turns of the group and carry the primary slot in `have`. The primary has no turn: its core tokens are
+passes the token on time and states its position, as a primary in pipelined mode (rule 4). Its tokens have the time of
+the turn as number, and carry the primary slot in `have`. The primary has no turn: its core tokens are
 received anyway.
 """
 
@@ -61,7 +63,7 @@ from levelcast.ring.member_state import State
 from levelcast.ring.schedule import Schedule
 from levelcast.ring.status import SecondaryStatus
 from levelcast.ring.turns import Turns
-from levelcast.timing.secondary import silent_after_ns
+from levelcast.timing.secondary import group_round_ns, silent_after_ns
 from levelcast.wire.messages import Group, GroupInvite, GroupRequest, GroupToken, Ring, Token
 
 Standing = Literal["ALONE", "LOST", "FOLLOWS", "ORPHAN", "SILENT"]
@@ -85,7 +87,7 @@ class Secondary(Listener):
         """The node that does not answer: its primary or one of its group; 0: none."""
         self._number = 0
         self._turns: Turns | None = None
-        self._turn = (0, 0)
+        self._turn_ns = self._told_ns = 0
         self._heard_ns: dict[int, int] = {}
         self._newer = 0
         self._newer_ns = 0
@@ -150,6 +152,7 @@ class Secondary(Listener):
             return
         self._early = [token for token in self._early if token.generation == ring.generation]
         self._enter(ring, now)
+        self._take_turns(now)
         self._home_ns = now + AWAY_ASKS * self.timing.ask_ns
         if self.group is not None and self._has_left(ring, self.group.primary):
             self._suspect(self.group.primary, now)
@@ -170,8 +173,11 @@ class Secondary(Listener):
 
     # -- repair: from its own primary (MS §4.1) -----------------------------------------------------------
 
-    def _holder_of(self, want: Want) -> int | None:
-        return self.primary
+    def _holders_of(self, want: Want) -> list[int]:
+        return [self.group.primary] if self.group is not None else []
+
+    def _helpers(self, attempt: int) -> list[int]:
+        return [self.group.primary] if self.group is not None else []
 
     def _asks_as(self) -> int | None:
         """Return its primary: it waits as long as that may wait itself."""
@@ -219,14 +225,20 @@ class Secondary(Listener):
         self._number = group.number
         self.group = group
         self.suspect = 0
-        self._turns = Turns(self.timing, group.members)
-        self._turn = self._turns.next_of(self.member, now)
+        self._take_turns(now)
         self._heard_ns = dict.fromkeys((group.primary, *group.members), now)
         self._newer_ns = now
         self._home_ns = now + self._away_asks * self.timing.ask_ns
         self._report(GroupEntered(self.history.have, group.number, group.primary, group.members))
         if self._ring is not None and self._has_left(self._ring, group.primary):
             self._suspect(group.primary, now)
+
+    def _take_turns(self, now: int) -> None:
+        """Take part in the turns of the group, as often as the ring that it follows requires."""
+        if self.group is not None:
+            members = self.group.members
+            self._turns = Turns(group_round_ns(self.timing, self._beat_ns, len(members)), members)
+            self._turn_ns = self._turns.next_of(self.member, now)
 
     def _leave(self, now: int) -> None:
         self.group = self._turns = None
@@ -253,7 +265,7 @@ class Secondary(Listener):
             self._home_ns = max(self._home_ns, self._ask_at_ns)
             return
         if self.group is not None and self._turns is not None:
-            if now >= self._turn[1]:
+            if now >= self._turn_ns:
                 self._pass_token(self.group, self._turns, now)
             self._look_who_is_silent(self.group, now)
         if self._leaving:
@@ -283,12 +295,14 @@ class Secondary(Listener):
         return any(life.member == home for life in self._ring.members)
 
     def _pass_token(self, group: Group, turns: Turns, now: int) -> None:
-        token = GroupToken(self.member, self.generation, group.number, self._turn[0], self._lowest_have(now))
-        self._turn = turns.next_of(self.member, now)
-        served = self.claims.group.members if self.claims.group is not None else ()
-        for node in (group.primary, *group.members, *served):
-            if node != self.member:
-                self._effects.append(Send(node, token))
+        """Send `have` to its primary, and once in τ_r to all that would notice its failure."""
+        token = GroupToken(self.member, self.generation, group.number, self._turn_ns, self._lowest_have(now))
+        self._turn_ns = turns.next_of(self.member, now)
+        nodes = [group.primary]
+        if token.turn_ns // self.timing.request_ns != self._told_ns // self.timing.request_ns:
+            self._told_ns = token.turn_ns
+            nodes += [*group.members, *(self.claims.group.members if self.claims.group is not None else ())]
+        self._effects.extend(Send(node, token) for node in nodes if node != self.member)
 
     def _lowest_have(self, now: int) -> int:
         """Return the lowest `have` of itself and of the group that it serves (rule 11)."""
@@ -309,7 +323,7 @@ class Secondary(Listener):
         if not self._trusted:
             return self._ask_at_ns
         asks = self.group is None or self.suspect or self._leaving
-        turn_ns = self._turn[1] if self.group is not None else self._ask_at_ns
+        turn_ns = self._turn_ns if self.group is not None else self._ask_at_ns
         if self._is_away:
             turn_ns = min(turn_ns, self._home_ns)
         return min(turn_ns, self._ask_at_ns) if asks else turn_ns

@@ -7,35 +7,35 @@ secondary counts
 - with its claim in the primary's ring. A secondary that follows an older ring has not caught up to t_g - 1, and while
   it counts the primary does not claim that either: this is rule 8's condition, one layer down. A secondary that
   follows a newer ring than its primary does not count;
-- until it has lacked a slot for R + δ_N + k_r·τ_r: R to recover it, and k_r of its turns, one every τ_r, to claim it.
-  Then it is left out of the minimum, whether it has failed, is disconnected or is slow. It counts again when it has
-  caught up.
+- until it has lacked a slot for `patience_ns`. Then it is left out of the minimum, whether it has failed, is
+  disconnected or is slow. It counts again when it has caught up.
 
 A secondary that has a group of its own covers it with the same code: it sends the lowest `have` of that group. The
-layers above wait longer, δ_N + k_r·τ_r for each layer below. Otherwise a failure in the lowest layer would exclude
-every node in between.
+layers above wait longer for each layer below. Otherwise a failure in the lowest layer would exclude every node in
+between.
 
-So a secondary delays no slot longer than that, which is the term of Δ_A for each layer (rule 6), and a ring whose
-secondaries all fail is never late because of it. The claim stays true for the primary itself: it is at most its own
-`have`.
+| ring with | a secondary reports | patience |
+|-----------|---------------------|----------|
+| tokens    | every τ_r           | R to recover a slot, and δ_N + k_r·τ_r for each layer: a term of Δ_A (rule 6) |
+| beats     | every β             | while the primary's claim is in time for Δ_A (`StripeConfig.patience_ns`) |
+
+So a ring whose secondaries all fail is never late because of them. The claim stays true for the primary itself: it is
+at most its own `have`.
 """
 
 from __future__ import annotations
 
 from levelcast.ring.schedule import Schedule
 from levelcast.ring.status import SecondaryClaim
-from levelcast.timing.rules import Timing
-from levelcast.timing.secondary import patience_ns
 from levelcast.wire.messages import Group, GroupToken
 
 
 class SecondaryClaims:
     """The group of one primary, as it knows it. It is not journaled: secondaries repeat their claims every τ_r."""
 
-    def __init__(self, timing: Timing, layers: int = 1) -> None:
-        self._patience_ns = patience_ns(timing, layers)
+    def __init__(self, patience_ns: int) -> None:
+        self.patience_ns = patience_ns
         self._said: dict[int, GroupToken] = {}
-        self._doubted: dict[int, GroupToken] = {}
         self.group: Group | None = None
 
     def said(self, secondary: int) -> GroupToken | None:
@@ -46,24 +46,10 @@ class SecondaryClaims:
         """Store a secondary's group token; return the group, if the sender does not know it yet."""
         group = self.group
         outdated = group if group is not None and token.group < group.number else None
-        if (outdated is None or token.sender in outdated.members) and self._is_news(token):
+        known = self._said.get(token.sender)
+        if (outdated is None or token.sender in outdated.members) and (known is None or known.turn_ns < token.turn_ns):
             self._said[token.sender] = token
         return outdated
-
-    def _is_news(self, token: GroupToken) -> bool:
-        """Return whether the token is later than the stored one.
-
-        Turns are numbered by the size of the group, so they are compared within one group only. The higher group is the
-        later one, unless its secondary continues to send in a lower one: after a restart the secondary, and the server
-        that assigned the group, may not know the number that was in use.
-        """
-        known, doubted = self._said.get(token.sender), self._doubted.get(token.sender)
-        if known is None or known.group < token.group:
-            return True
-        if known.group == token.group:
-            return known.turn < token.turn
-        self._doubted[token.sender] = token
-        return doubted is not None and doubted.group == token.group and doubted.turn < token.turn
 
     def take(self, group: Group) -> None:
         """Store the new group from the servers: nodes that are no longer in it do not count."""
@@ -96,7 +82,7 @@ class SecondaryClaims:
         if token.generation < schedule.generation:
             have = min(have, max(0, schedule.start_slot - 2))
         lacks_ns = max(schedule.time_of(have + 1), schedule.time_of(schedule.start_slot))
-        return have if holds(lacks_ns, now, self._patience_ns) else None
+        return have if holds(lacks_ns, now, self.patience_ns) else None
 
 
 def holds(lacks_ns: int, now: int, patience_ns: int) -> bool:

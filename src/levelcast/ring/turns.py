@@ -1,20 +1,16 @@
-"""Turns of a group of secondaries: by the clock, each secondary once in τ_r (rule 11)."""
+"""Turns of a group of secondaries: by the clock, each secondary once in a round (rule 11)."""
 
 from __future__ import annotations
 
-from levelcast.timing.rules import Timing
-
 
 class Turns:
-    """Times at which each secondary of a group sends: by the clock, each once in τ_r (rule 11)."""
+    """Times at which each secondary of a group sends: n turns in a round, in the order of the members."""
 
-    def __init__(self, timing: Timing, members: tuple[int, ...]) -> None:
-        self._members = members
-        self._slot_ns = max(1, timing.request_ns // len(members))
+    def __init__(self, round_ns: int, members: tuple[int, ...]) -> None:
+        self._round_ns = round_ns
+        self._place_ns = {member: place * round_ns // len(members) for place, member in enumerate(members)}
 
-    def next_of(self, member: int, now: int) -> tuple[int, int]:
-        """Return the first turn of `member` after `now`, and its time."""
-        n = len(self._members)
-        turn = now // self._slot_ns + 1
-        turn += (self._members.index(member) - turn) % n
-        return turn, turn * self._slot_ns
+    def next_of(self, member: int, now: int) -> int:
+        """Return the time of the first turn of `member` after `now`."""
+        place_ns = self._place_ns[member]
+        return ((now - place_ns) // self._round_ns + 1) * self._round_ns + place_ns

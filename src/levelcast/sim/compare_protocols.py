@@ -305,7 +305,9 @@ def _prepare(
 ) -> tuple[SteadyWorld, ProtocolRecorder]:
     build = RmpWorld if protocol == "rmp" else SteadyWorld
     gap_ns = int(sources / load * 1e9)
-    world = steady_world(members, loss, witnesses=1, sources=sources, gap_ns=gap_ns, credit=1024, build=build, **ring)
+    world = steady_world(
+        members, loss, witnesses=1, sources=sources, gap_ns=gap_ns, credit=1024, as_in_paper=True, build=build, **ring
+    )
     figures = ProtocolFigures(protocol, members, loss, load, world.timing)
     ledger = ProtocolRecorder(world.world, world.roles.members, figures)
     world.world.watchers.append(ledger)

@@ -20,6 +20,7 @@ from levelcast.protocol import history
 from levelcast.protocol.config import StripeConfig
 from levelcast.ring import (
     acknowledge,
+    beat_witness,
     line_server,
     listener,
     member,
@@ -31,12 +32,12 @@ from levelcast.ring import (
 from levelcast.ring.group_server import GroupServer
 from levelcast.ring.line_duty import LineDuty
 from levelcast.ring.line_server import LineServer
-from levelcast.ring.schedule import Lineage
+from levelcast.ring.schedule import Lineage, Schedule
 from levelcast.ring.secondary import Secondary
 from levelcast.ring.source import Source
 from levelcast.wire import codec, mold
 from levelcast.wire.channel_plan import PlanRecord
-from levelcast.wire.messages import GroupToken, Join, MemberLife, Membership, Run, Token
+from levelcast.wire.messages import GroupToken, Join, MemberLife, Membership, Ring, Run, Token
 
 Patch = tuple[Any, str, Any]
 
@@ -75,6 +76,8 @@ _listener_on_token = listener.Listener._on_token
 _on_group_token = listener.Listener._on_group_token
 _suspect = Secondary._suspect
 _claim = secondary_claims.SecondaryClaims._claim
+_witness_of = listener.Listener._witness_of
+_say = beat_witness.OwnBeats.say
 _watermarks = Packetizer._watermarks
 _in_order = merge.Merger._in_order
 _cut = merge._Lane.cut
@@ -84,6 +87,7 @@ _some_blocks = retransmit_store._some_blocks
 _Era = plan_follower._Era
 _take = plan_switch.Plans.take
 _assigned = line_server.assigned
+_patience_ns = StripeConfig.patience_ns
 
 
 def _nothing(*_: object) -> None:
@@ -151,9 +155,22 @@ def _resolve_incarnation_here(self: Any, token: Token, now: int) -> None:
 def _count_secondary(self: Any, token: GroupToken, now: int) -> None:
     """Count the `have` of a secondary like that of a member."""
     _on_group_token(self, token, now)
-    if self._witness is not None and token.generation == self.generation:
+    if token.generation != self.generation:
+        return
+    if isinstance(self._witness, beat_witness.BeatWitness):
+        log = self._witness._logs.setdefault(token.sender, beat_witness.ClaimLog())
+        log.have = max(log.have, token.have)
+    elif self._witness is not None:
         counted = self._witness._counted
         counted[token.sender] = max(counted.get(token.sender, -1), token.have)
+
+
+def _other_cutoffs(self: Any, ring: Ring, schedule: Schedule, count: witness.Count) -> witness.Witness:
+    """Release later than the others at one member."""
+    if ring.pace is not None and self.member == min(schedule.members):
+        cutoffs = tuple(cutoff._replace(ns=cutoff.ns + ring.pace.beat_ns) for cutoff in ring.pace.cutoffs)
+        ring = ring._replace(pace=ring.pace._replace(cutoffs=cutoffs))
+    return _witness_of(self, ring, schedule, count)
 
 
 def _suspect_peers(self: Secondary, node: int, now: int) -> None:
@@ -162,11 +179,9 @@ def _suspect_peers(self: Secondary, node: int, now: int) -> None:
         _suspect(self, node, now)
 
 
-def _turns_above_groups(self: secondary_claims.SecondaryClaims, token: GroupToken) -> None:
-    """Treat the higher turn as the later one, even between groups."""
-    known = self._said.get(token.sender)
-    if known is None or known.turn < token.turn:
-        self._said[token.sender] = token
+def _last_arrival_counts(self: secondary_claims.SecondaryClaims, token: GroupToken) -> None:
+    """Store the report that arrives last, even if it was sent earlier."""
+    self._said[token.sender] = token
 
 
 def _assigned_to_all_primaries(config: StripeConfig, operable: Collection[int]) -> tuple[tuple[int, str], ...]:
@@ -222,7 +237,17 @@ MUTATIONS: dict[str, Mutation] = {
         _clause("join-before-caught-up", "F1", "12", "a JOIN contains the generation that was entered",
                 (member.Member, "_caught_up_generation", lambda self: self.generation)),
         _clause("claims-before-caught-up", "F1b", "8", "a member's have counts immediately",
-                (witness, "claim_counts", _always)),
+                (witness, "claim_counts", _always), (beat_witness, "claim_counts", _always)),
+        _clause("beat-of-any-ring", "B1", "8", "a beat of another generation counts",
+                (listener, "beat_is_valid", lambda beat, schedule: beat.sender in schedule.lives)),
+        _clause("beat-after-promise", "B2", "8", "a member continues to claim after its promise",
+                (member.Member, "_may_claim", lambda self: self._learns)),
+        _clause("beat-claims-too-much", "B3", "8", "a beat claims slots that are not held yet",
+                (beat_witness.OwnBeats, "say", lambda self, number, have: _say(self, number, have + 3))),
+        _clause("late-release-unheard", "B4", "7", "a late slot is released when its claims are sent, not heard",
+                (beat_witness.BeatWitness, "_hear_ns", lambda *_: 0)),
+        _clause("cutoff-differs", "B5", "7", "one receiver uses other cut-offs than the ring",
+                (listener.Listener, "_witness_of", _other_cutoffs)),
         _clause("no-lineage", "F2", "12", "a token below the start slot is valid in any generation",
                 (listener, "token_is_valid", _valid_if_not_newer),
                 (listener.Listener, "_slot_is_valid", lambda self, slot, lineage: slot < lineage.eras[-1].start_slot)),
@@ -237,7 +262,7 @@ MUTATIONS: dict[str, Mutation] = {
         _clause("new-life-counts", "F6", "12", "a member that lost its disk counts under its name",
                 (quorum, "has_majority", _majority_by_name),
                 (reformation_server.ReformationServer, "_eligible", _eligible_by_name),
-                (witness.Witness, "_has", lambda self, life, slot: self._counted.get(life.member, -1) >= slot)),
+                (witness.Count, "_counts", lambda self, life, claimed: life.member in claimed)),
         _clause("ring-without-lives", "F6b", "12", "a RING lists members without their lives",
                 (member.Member, "_is_member_of", lambda self, ring:
                  self.member in {life.member for life in ring.members})),
@@ -276,11 +301,12 @@ MUTATIONS: dict[str, Mutation] = {
         _clause("claims-own-have", "S1", "11", "a primary claims its own have, not the lowest of its group",
                 (secondary_claims.SecondaryClaims, "lowest", lambda self, have, *_: have)),
         _clause("secondary-asks-the-site", "S2", "11", "a secondary sends requests to members, as a primary does",
-                (Secondary, "_holder_of", member.Member._holder_of)),
+                (Secondary, "_holders_of", member.Member._holders_of)),
         _clause("secondary-is-a-witness", "S3", "11", "a secondary's have counts towards the witness",
                 (listener.Listener, "_on_group_token", _count_secondary),
-                (witness.Witness, "_is_witnessed", lambda self, slot, records: sum(
-                    have >= slot for have in self._counted.values()) >= quorum.majority(records[-1].membership))),
+                (beat_witness.BeatWitness, "_due", lambda *_: witness.AT_ONCE),
+                (witness.Count, "is_complete", lambda self, slot, records, witnessed, claimed:
+                 len(claimed) >= quorum.majority(records[-1].membership))),
         _clause("orphan-keeps-primary", "S4", "11", "a secondary keeps its primary after the primary has failed",
                 (Secondary, "_suspect", _suspect_peers)),
         _clause("secondary-holds-for-ever", "S5", "11", "a secondary that sends nothing stays in the minimum",
@@ -290,8 +316,10 @@ MUTATIONS: dict[str, Mutation] = {
                  _claim(self, token._replace(generation=schedule.generation), schedule, now))),
         _clause("group-says-own-have", "S7", "11", "a secondary with a group reports its own have",
                 (Secondary, "_lowest_have", lambda self, now: self.history.have)),
-        _clause("turns-above-groups", "S8", "11", "turns of different groups are compared",
-                (secondary_claims.SecondaryClaims, "hear", _turns_above_groups)),
+        _clause("overtaken-report-counts", "S8", "11", "a secondary's report that was overtaken counts",
+                (secondary_claims.SecondaryClaims, "hear", _last_arrival_counts)),
+        _clause("secondary-makes-late", "S9", "11", "a secondary may delay a claim until the slot is late",
+                (StripeConfig, "patience_ns", lambda self, node, pace: _patience_ns(self, node, None))),
         _clause("group-of-one-unwatched", "H1", "lines", "a primary does not report a secondary that has stopped",
                 (GroupServer, "_on_report", _nothing)),
         _clause("lines-with-rings-only", "H2", "lines", "lines are assigned with a ring only, not with a group",

@@ -41,6 +41,7 @@ SLACK_NS = 1_000_000
 
 def with_loss(network: Network, loss_ratio: float) -> Network:
     """Return the network with this loss between any two sites; its timing is derived again."""
+    network = network.with_holds(dict.fromkeys(stripe.name for stripe in network.stripes))
     if network.links is None:
         return replace(network, links=Links({}, Link(0, 0, loss_ratio)))
     pairs, default = network.links.pairs, network.links.default

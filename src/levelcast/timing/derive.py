@@ -20,7 +20,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from levelcast.timing.rules import Mode, Timing, attempts_for, closed_form_ns, failure_ratio, required_hold_ns
+from levelcast.timing.rules import (
+    LATE_TARGET,
+    Mode,
+    Timing,
+    attempts_for,
+    beat_interval_ns,
+    closed_form_ns,
+    failure_ratio,
+    required_hold_ns,
+)
 from levelcast.units import show_ns
 
 Unit = Literal["ns", "count", "ratio"]
@@ -85,6 +94,8 @@ class Shape:
     """Layers of secondary receivers (rule 11)."""
     nack_sets: int = 1
     """k_p: sets of receivers that send requests in turn (MS §5.2); 1: all send immediately."""
+    late_target: float = LATE_TARGET
+    """Share of the releases that may be late at the worst receiver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +106,8 @@ class Given:
     request_ns: int | None = None
     attempts: int | None = None
     hold_ns: int | None = None
+    bound_ns: int | None = None
+    """The hold time if none is given, from the delays of all pairs (`levelcast.timing.hold_bound`); None: rule 6."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +118,11 @@ class Derived:
     explained: tuple[Explained, ...]
     least_request_ns: int
     least_hold_ns: int
+    """The hold time if none is given."""
     closed_form_ns: int
+    rule_6_ns: int
+    from_pairs: bool
+    """The hold time follows from the delays of pairs and a late target, not from rule 6."""
 
 
 def derive(path: Path, shape: Shape, given: Given = Given()) -> Derived:  # noqa: B008 - frozen, shared on purpose
@@ -130,6 +147,9 @@ def derive(path: Path, shape: Shape, given: Given = Given()) -> Derived:  # noqa
     least_hold_ns = required_hold_ns(
         slot_ns, late_ns, request_ns, attempts, shape.witnesses, shape.layers, shape.nack_sets
     )
+    rule_6_ns = least_hold_ns
+    if given.bound_ns is not None:
+        least_hold_ns = min(given.bound_ns, rule_6_ns)
     lead_ns = late_ns + request_ns
     join_ns = -(-attempts // 3) * request_ns
     backoff_ns = request_ns + join_ns + lead_ns
@@ -147,9 +167,10 @@ def derive(path: Path, shape: Shape, given: Given = Given()) -> Derived:  # noqa
         ask_ns=max(recovery_ns, (shape.servers + 2) * backoff_ns),
         resend_ns=out_and_back_ns + 2 * slot_ns,
         stagger_ns=stagger_ns,
+        beat_ns=beat_interval_ns(path.delay_ns) if shape.mode == "pipelined" else 0,
     )
     closed_ns = closed_form_ns(late_ns, max(request_ns - 2 * late_ns, 0), attempts)
-    derived = Derived(timing, (), least_request_ns, least_hold_ns, closed_ns)
+    derived = Derived(timing, (), least_request_ns, least_hold_ns, closed_ns, rule_6_ns, given.bound_ns is not None)
     return replace(derived, explained=tuple(_explain(path, shape, given, derived, needed_late_ns)))
 
 
@@ -162,8 +183,8 @@ def contradictions(derived: Derived, shape: Shape) -> list[Contradiction]:
     if timing.mode == "lockstep" and timing.slot_ns < timing.next_site_ns:
         rule = "in lockstep the recovery time R = δ_N + 2·k_r·τ_r (rule 4)"
         found.append(_too_small("slot", "τ", timing.slot_ns, timing.next_site_ns, rule))
-    if timing.hold_ns < derived.least_hold_ns:
-        rule = f"{_hold_rule(shape)} (rule 6)"
+    if timing.hold_ns < derived.least_hold_ns and not derived.from_pairs:
+        rule = f"{_hold_rule(shape)} (rule 6{_rule_6_for(shape)}); remove hold, and it is derived"
         found.append(_too_small("hold", "Δ_A", timing.hold_ns, derived.least_hold_ns, rule))
     if shape.witnesses > shape.members:
         are = "is 1 receiver" if shape.members == 1 else f"are {shape.members} receivers"
@@ -175,6 +196,11 @@ def contradictions(derived: Derived, shape: Shape) -> list[Contradiction]:
 def _too_small(field: str, symbol: str, value_ns: int, least_ns: int, rule: str) -> Contradiction:
     short = f"{field} ({symbol}) is {show_ns(value_ns)}, {show_ns(least_ns - value_ns)} too short"
     return Contradiction(field, f"{short}: it must be at least {show_ns(least_ns)}, {rule}")
+
+
+def _rule_6_for(shape: Shape) -> str:
+    """Return what in a pipelined ring requires rule 6."""
+    return ", with NACK sets" if shape.mode == "pipelined" and shape.nack_sets > 1 else ""
 
 
 def _waits(shape: Shape) -> str:
@@ -191,6 +217,7 @@ def _hold_rule(shape: Shape) -> str:
     return f"R + w·τ + δ_N{waits} + k_r·τ_r"
 
 
+_PAIRS_RULE = "delay, repair and claims of each pair (rules 5 to 8)"
 _RULES: dict[str, tuple[str, Unit, str]] = {
     "loss": ("p", "ratio", "the worst link"),
     "attempts": ("k_r", "count", "fewest with q^k_r·max(1, 2(m−1)p) < 10⁻⁹, q = 1 − (1 − p)² (rule 5)"),
@@ -201,7 +228,8 @@ _RULES: dict[str, tuple[str, Unit, str]] = {
     "nack_sets": ("k_p", "count", "S_i sends requests i·τ_r after S_0 (MS §5.2)"),
     "recovery": ("R", "ns", "R = δ_N{waits} + 2·k_r·τ_r (rule 6, MS §5.1)"),
     "closed form": ("R (MS)", "ns", "(1 + 2k_r)·δ_N + k_r·(X + P) (MS §5.1), not used"),
-    "hold": ("Δ_A", "ns", "Δ_A ≥ {hold} (rule 6)"),
+    "beat": ("β", "ns", "interval of the claims of a member (rule 8)"),
+    "hold": ("Δ_A", "ns", "{hold}"),
     "join": ("T_join", "ns", "⌈k_r / 3⌉·τ_r (rule 12)"),
     "lead": ("", "ns", "δ_N + τ_r (rule 12)"),
     "backoff": ("", "ns", "τ_r + T_join + lead (rule 12)"),
@@ -219,7 +247,7 @@ def _explain(path: Path, shape: Shape, given: Given, derived: Derived, needed_la
         "slot": "τ ≥ R" if lockstep else "given; no lower bound",
         "source": ", MS §5.1" if lockstep else "",
         "waits": _waits(shape),
-        "hold": _hold_rule(shape),
+        "hold": _PAIRS_RULE if derived.from_pairs else f"Δ_A ≥ {_hold_rule(shape)} (rule 6)",
     }
     values = {
         "loss": path.loss_ratio,
@@ -230,7 +258,7 @@ def _explain(path: Path, shape: Shape, given: Given, derived: Derived, needed_la
     }
     reasons = _network_reasons(path, shape, given, derived, needed_late_ns) | _release_reasons(shape, given, derived)
     for name, (symbol, unit, rule) in _RULES.items():
-        if name != "nack_sets" or shape.nack_sets > 1:
+        if (name != "nack_sets" or shape.nack_sets > 1) and (name != "beat" or timing.beat_ns):
             value = values[name] if name in values else getattr(timing, f"{name}_ns")
             yield Explained(symbol, name, value, unit, rule.format_map(filled), reasons[name])
 
@@ -272,6 +300,7 @@ def _release_reasons(shape: Shape, given: Given, derived: Derived) -> dict[str, 
         "closed form": "it omits one recovery stage, k_r·τ_r: "
         f"{show_ns(timing.next_site_ns - derived.closed_form_ns)} less than R"
         f"{'' if shape.nack_sets == 1 else ' without sets'}",
+        "beat": "a sixth of the largest delay: shorter beats cost datagrams, longer ones hold time",
         "hold": "after R all hold it; within w more slots, w members claim it; those tokens arrive within "
         f"δ_N{_waits(shape)} + k_r·τ_r",
         "join": "round trips for members that lost the invitation or the reply: a third of those that a lossy "
@@ -282,7 +311,15 @@ def _release_reasons(shape: Shape, given: Given, derived: Derived) -> dict[str, 
         "servers, must be complete, and a ring must run for R before it is disturbed again",
         "resend": "round trip to a slot owner, and two slots: only packets that two of them in turn missed are resent",
     }
-    if given.hold_ns is not None:
+    if derived.from_pairs:
+        late = f"at most {shape.late_target:g} of the releases late at the worst receiver"
+        reasons["hold"] = (
+            f"given; {late} needs no more than {show_ns(derived.least_hold_ns)}"
+            if given.hold_ns is not None
+            else f"a bound for {late}; `levelcast timing --write` stores the exact value"
+        )
+        reasons["hold"] += f"; rule 6 needs {show_ns(derived.rule_6_ns)}"
+    elif given.hold_ns is not None:
         reasons["hold"] = f"given; at least {show_ns(derived.least_hold_ns)}"
     elif shape.witnesses <= 1 and shape.layers == 0:
         reasons["hold"] = "by then every operable receiver has it, or the ring is being reformed"

@@ -23,6 +23,15 @@ FAULT_RATIO = 1e-9
 LOSS_LIMIT = 0.5
 """Above this loss no number of attempts is derived: k_r would exceed 70, and the hold time would be minutes."""
 
+LATE_TARGET = 1e-5
+"""Share of the releases that may be late at the worst receiver."""
+
+BEATS_PER_DELAY = 6
+SHORTEST_BEAT_NS, LONGEST_BEAT_NS = 5_000_000, 50_000_000
+
+GUARD_NS = 2_000_000
+"""Time for handling that is added to the delay after which something counts as missing."""
+
 REFUSED_ASKS = 3
 """Maximum number of join requests that a reformation server refuses if a member requested to join and did not join: a
 member that can send but not receive must not keep the ring in reformation.
@@ -61,6 +70,8 @@ class Timing:
     """Interval at which a source resends an unacknowledged packet."""
     stagger_ns: int = 0
     """Delay of the requests of the last set of receivers after the first (MS §5.2); 0 without NACK reduction."""
+    beat_ns: int = 0
+    """β: interval of the beats in which members claim what they have; 0: only tokens claim (lockstep)."""
 
     @property
     def recovery_ns(self) -> int:
@@ -111,6 +122,11 @@ def attempts_for(loss_ratio: float, members: int = 2, fault_ratio: float = FAULT
     while chances * failure**attempts >= fault_ratio:
         attempts += 1
     return attempts
+
+
+def beat_interval_ns(delay_ns: int) -> int:
+    """Return β: a sixth of the largest delay, from 5 to 50 ms. Shorter beats cost datagrams, longer ones hold time."""
+    return min(max(delay_ns // BEATS_PER_DELAY, SHORTEST_BEAT_NS), LONGEST_BEAT_NS)
 
 
 def required_hold_ns(

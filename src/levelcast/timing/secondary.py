@@ -28,10 +28,19 @@ def patience_ns(timing: Timing, layers: int = 1) -> int:
     return timing.recovery_ns + layers * timing.hear_ns
 
 
+def group_round_ns(timing: Timing, beat_ns: int, secondaries: int) -> int:
+    """Return the time in which each secondary of a group reports once: β, longer in a large group, else τ_r.
+
+    A primary receives at most one report in `TURN_NS`, whatever the size of its group.
+    """
+    return max(beat_ns, secondaries * TURN_NS) if beat_ns else timing.request_ns
+
+
 def silent_after_ns(timing: Timing) -> int:
     """Return the time until a node that sends every τ_r counts as inactive: k_r rounds, one in progress, the delay."""
     return timing.hear_ns + timing.request_ns
 
 
+TURN_NS = 1_000_000
 GROUP_REFORMATIONS = 2
 """Maximum number of groups formed for a secondary after the last fault: the one in progress and its correction."""

@@ -6,7 +6,7 @@ bytes.
 
     kind         sender    body
     1  Data      source    incarnation u64, number u64, records u32, payload (the rest)
-    2, 3, 5, 17            tokens, requests, catch-up: see `levelcast.wire.token_codec`
+    2, 3, 5, 17, 20        tokens, beats, requests, catch-up: see `levelcast.wire.token_codec`
     4  Repair    sender    [complete datagram of kind Data, Token, Ring, Group or LineHolders, of the same stripe]
     6 to 10                reformation: see `levelcast.wire.reformation_codec`
     11 to 14               secondary groups: see `levelcast.wire.group_codec`

@@ -106,6 +106,15 @@ class Token(NamedTuple):
         return hash(self[:-1])
 
 
+class Beat(NamedTuple):
+    """A member's claims (rule 8): `have` at this beat, the last one, and at the beats before it, oldest first."""
+
+    sender: int
+    generation: int
+    number: int
+    haves: tuple[int, ...]
+
+
 class Request(NamedTuple):
     """A receiver requests tokens (by slot) and acknowledged packets from a holder (rule 5)."""
 
@@ -213,12 +222,29 @@ class Promised(NamedTuple):
     generation: int
 
 
+class Cutoff(NamedTuple):
+    """H_j: time after which every receiver knows a claim of this member (rule 7)."""
+
+    member: int
+    ns: int
+
+
+class Pace(NamedTuple):
+    """Times that all receivers of a ring must use alike: Δ_A, β and the cut-offs (rules 6 to 8)."""
+
+    hold_ns: int
+    beat_ns: int
+    """0: no beats; claims are in the tokens (lockstep)."""
+    cutoffs: tuple[Cutoff, ...]
+
+
 class Ring(NamedTuple):
     """The one immutable announcement of `generation` (rule 12). The last era of `lineage` is its own.
 
     `helper` reported the best history and serves the others; `membership` is the configured set it was formed
     under, and `membership_stands` means that a joiner knew its record to be witnessed. `edges` are the receivers of the
-    lines, by the names of their edge groups (MS §4.3).
+    lines, by the names of their edge groups (MS §4.3). Without a `pace` each receiver uses the hold time of its file,
+    and claims are in the tokens.
     """
 
     generation: int
@@ -229,6 +255,7 @@ class Ring(NamedTuple):
     members: tuple[MemberLife, ...]
     lineage: tuple[Era, ...]
     edges: tuple[tuple[int, str], ...]
+    pace: Pace | None = None
     sealed: bytes = b""
 
     def __eq__(self, other: object) -> bool:
@@ -242,12 +269,15 @@ class Ring(NamedTuple):
 
 
 class GroupToken(NamedTuple):
-    """A secondary's turn: its `have`, to its group and its primary (rule 11). `generation` is the ring it follows."""
+    """A secondary's turn: its `have`, to its group and its primary (rule 11). `generation` is the ring it follows.
+
+    `turn_ns` is the scheduled time of the turn.
+    """
 
     sender: int
     generation: int
     group: int
-    turn: int
+    turn_ns: int
     have: int
 
 
@@ -352,6 +382,7 @@ class Echo(NamedTuple):
 Message = (
     Data
     | Token
+    | Beat
     | Request
     | Repair
     | CatchUp

@@ -7,12 +7,13 @@
                                               [era], membership before if flag 1, membership current;
                                               flag 2: current is witnessed
     9  Promised  member    promised           nothing
-    10 Ring      server    of the ring        helper u16, flags u8, membership, [member], [era], [node u16, text];
-                                              flag 1: the membership is known to be witnessed
+    10 Ring      server    of the ring        helper u16, flags u8, membership, [member], [era], [node u16, text],
+                                              pace if flag 2; flag 1: the membership is known to be witnessed
 
     era         generation u64, start_slot u64, start u64
     member      member u16, life u32
     membership  version u64, [member]
+    pace        hold u64, beat u64, [member u16, cut-off u64]
 
 The header, the seal and the rule that a message has one encoding are those of every core datagram.
 """
@@ -23,7 +24,19 @@ from struct import Struct
 from typing import Any
 
 from levelcast.wire.header import HEADER_SIZE, bad_field, seal_datagram
-from levelcast.wire.messages import Era, Fault, FaultReason, Invite, Join, MemberLife, Membership, Promised, Ring
+from levelcast.wire.messages import (
+    Cutoff,
+    Era,
+    Fault,
+    FaultReason,
+    Invite,
+    Join,
+    MemberLife,
+    Membership,
+    Pace,
+    Promised,
+    Ring,
+)
 from levelcast.wire.parts import (
     Codec,
     Packed,
@@ -42,12 +55,15 @@ _MEMBERSHIP = Struct("<Q")
 _RING = Struct("<HB")
 _ERAS = Packed("<QQQ", Era, MAX_ERAS)
 _MEMBERS = Packed("<HI", MemberLife, MAX_MEMBERS)
+_PACE = Struct("<QQ")
+_CUTOFFS = Packed("<HQ", Cutoff, MAX_MEMBERS)
 
 # The flags of a Join
 _BEFORE_PRESENT = 1
 _CURRENT_WITNESSED = 2
-# The flag of a Ring
+# The flags of a Ring
 _MEMBERSHIP_STANDS = 1
+_PACE_PRESENT = 2
 
 
 def _pack_membership(membership: Membership) -> bytes:
@@ -114,30 +130,45 @@ def _check_ring(message: Ring) -> None:
     if not message.members or not message.lineage or message.lineage[-1].generation != message.generation:
         bad_field("ring")
     _check_lineage(message.lineage)
+    if message.pace is not None:
+        members = sorted({life.member for life in message.members}) if message.pace.beat_ns else []
+        if sorted(cutoff.member for cutoff in message.pace.cutoffs) != members:
+            bad_field("cut-offs that are not one for each member of the ring")
+        for time_ns in (message.pace.hold_ns, message.pace.beat_ns, *(cutoff.ns for cutoff in message.pace.cutoffs)):
+            check_time(time_ns)
 
 
 def encode_ring(message: Ring, domain: int) -> bytes:
     _check_ring(message)
+    pace = message.pace
+    flags = (_MEMBERSHIP_STANDS if message.membership_stands else 0) | (_PACE_PRESENT if pace is not None else 0)
     parts = [
-        _RING.pack(message.helper, _MEMBERSHIP_STANDS if message.membership_stands else 0),
+        _RING.pack(message.helper, flags),
         _pack_membership(message.membership),
         _MEMBERS.pack(message.members),
         _ERAS.pack(message.lineage),
         pack_holders(message.edges),
     ]
+    if pace is not None:
+        parts += [_PACE.pack(pace.hold_ns, pace.beat_ns), _CUTOFFS.pack(pace.cutoffs)]
     return seal_datagram(KIND_RING, domain, message.server, message.generation, b"".join(parts))
 
 
 def decode_ring(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Ring, int]:
     helper, flags = _RING.unpack_from(datagram, HEADER_SIZE)
-    if flags & ~_MEMBERSHIP_STANDS:
+    if flags & ~(_MEMBERSHIP_STANDS | _PACE_PRESENT):
         bad_field("flags")
     membership, at = _unpack_membership(datagram, HEADER_SIZE + _RING.size)
     members, at = _MEMBERS.unpack(datagram, at)
     lineage, at = _ERAS.unpack(datagram, at)
     edges, at = unpack_holders(datagram, at)
+    pace: Pace | None = None
+    if flags & _PACE_PRESENT:
+        hold_ns, beat_ns = _PACE.unpack_from(datagram, at)
+        cutoffs, at = _CUTOFFS.unpack(datagram, at + _PACE.size)
+        pace = Pace(hold_ns, beat_ns, cutoffs)
     stands = bool(flags & _MEMBERSHIP_STANDS)
-    message = Ring(generation, sender, helper, membership, stands, members, lineage, edges)
+    message = Ring(generation, sender, helper, membership, stands, members, lineage, edges, pace)
     _check_ring(message)
     return message, at
 

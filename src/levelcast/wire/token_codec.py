@@ -1,4 +1,4 @@
-"""Tokens, requests and catch-up as bytes (rules 2, 5, 9); part of the table in `levelcast.wire.codec`.
+"""Tokens, beats, requests and catch-up as bytes (rules 2, 5, 8, 9); part of the table in `levelcast.wire.codec`.
 
     kind               sender  generation   body
     2  Token           owner   of the ring  slot u64, timestamp u64, have u64, credit u32, [run], [mark]
@@ -7,17 +7,20 @@
                                             [slot u64, timestamp u64, [run]]
     17 CatchUpPackets  sender  0            after u64, [source u16, incarnation u64, number u64, records u32, size u32,
                                             payload]
+    20 Beat            sender  of the ring  number u64, have u64, [rise u16]: how much `have` rose from the beat before
+                                            it, newest first
 
 The header, the seal and the rule that a message has one encoding are those of every core datagram.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from struct import Struct
 from typing import Any
 
 from levelcast.wire.header import HEADER_SIZE, Malformed, Reason, bad_field, new_tuple, seal_datagram
-from levelcast.wire.messages import CatchUp, CatchUpPackets, CatchUpSlot, Mark, Packet, Request, Token
+from levelcast.wire.messages import Beat, CatchUp, CatchUpPackets, CatchUpSlot, Mark, Packet, Request, Token
 from levelcast.wire.packets import check_packet
 from levelcast.wire.parts import (
     COUNT,
@@ -35,16 +38,23 @@ from levelcast.wire.parts import (
 )
 
 KIND_TOKEN, KIND_REQUEST, KIND_CATCH_UP, KIND_CATCH_UP_PACKETS = 2, 3, 5, 17
+KIND_BEAT = 20
 MAX_MARKS = 1_024
 MAX_REQUEST_SLOTS = 4_096
 MAX_CATCH_UP_SLOTS = 2_048
 MAX_CATCH_UP_PACKETS = 1_024
 MAX_HASH = 64
+MAX_BEATS = 8
+"""Claims in a beat: its own, and those of the beats before it, in case they were lost."""
+MAX_RISE = 2**16 - 1
+"""A beat does not go back beyond a greater rise of `have`."""
 
 _TOKEN = Struct("<QQQI")
 _MARKS = Packed("<HQQ", Mark, MAX_MARKS)
 _REQUEST = Struct("<Q")
 _SLOTS = PackedNumbers("Q", MAX_REQUEST_SLOTS, "slots")
+_BEAT = Struct("<QQ")
+_RISES = PackedNumbers("H", MAX_BEATS - 1, "rises")
 _CATCH_UP = Struct("<QQ")
 _CATCH_UP_SLOT = Struct("<QQ")
 _AFTER = Struct("<Q")
@@ -83,6 +93,26 @@ def decode_request(datagram: bytes, domain: int, sender: int, generation: int) -
     packets, at = RUNS.unpack(datagram, at)
     check_runs(packets)
     return Request(sender, generation, have, slots, packets), at
+
+
+def encode_beat(message: Beat, domain: int) -> bytes:
+    haves = message.haves
+    if not haves or len(haves) > message.number + 1:
+        bad_field("a beat without a claim, or with more claims than beats")
+    rises = tuple([later - earlier for earlier, later in pairwise(haves)][::-1])
+    body = _BEAT.pack(message.number, haves[-1]) + _RISES.pack(rises)
+    return seal_datagram(KIND_BEAT, domain, message.sender, message.generation, body)
+
+
+def decode_beat(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Beat, int]:
+    number, have = _BEAT.unpack_from(datagram, HEADER_SIZE)
+    rises, at = _RISES.unpack(datagram, HEADER_SIZE + _BEAT.size)
+    if len(rises) > number or sum(rises) > have:
+        bad_field("claims before the first beat, or below 0")
+    haves = [have]
+    for rise in rises:
+        haves.append(haves[-1] - rise)
+    return Beat(sender, generation, number, tuple(haves[::-1])), at
 
 
 def _check_catch_up(message: CatchUp) -> None:
@@ -157,6 +187,7 @@ def decode_catch_up_packets(datagram: bytes, domain: int, sender: int, generatio
 
 CODECS: dict[type[Any], Codec] = {
     Token: Codec(KIND_TOKEN, encode_token, decode_token),
+    Beat: Codec(KIND_BEAT, encode_beat, decode_beat),
     Request: Codec(KIND_REQUEST, encode_request, decode_request),
     CatchUp: Codec(KIND_CATCH_UP, encode_catch_up, decode_catch_up),
     CatchUpPackets: Codec(KIND_CATCH_UP_PACKETS, encode_catch_up_packets, decode_catch_up_packets),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import partial
 from itertools import chain, combinations
@@ -23,6 +23,7 @@ from levelcast.cli.demo.screen import line_of, picture, ring_number
 from levelcast.cli.errors import on_interrupt, parse_day
 from levelcast.cli.lake.pipeline import Format, execute, print_rows
 from levelcast.cli.live.up import CONTENTION_EFFECT, DOWN_S, parse_kill, show_ms
+from levelcast.cli.network_file.hold import derive_holds, store_holds
 from levelcast.cli.output import print_after, print_json, print_problems, print_unfinished, table
 from levelcast.formats.symbols_of_files import census, first_records
 from levelcast.formats.trade_files import TradeFileError, open_trades
@@ -138,17 +139,26 @@ def _stage(directory: Path, wishes: DemoOptions) -> tuple[Stage, list[RecordArra
     """Write the network file, and read the trades to replay: as many as the run has time for."""
     loss_ratio = LOSS_RATIO if wishes.loss_ratio is None else wishes.loss_ratio
     if not wishes.trades:
-        return set_stage(directory, loss_ratio), []
+        return _with_hold(set_stage(directory, loss_ratio)), []
     require_empty(directory)  # before the files are read, which may be slow
     limit = max(1, int(wishes.rate * wishes.run_ns / 1e9))
     cities = parse_network(five_cities(), "five cities")
     found = census(wishes.trades, cities, limit, floor=wishes.floor, day=wishes.day)
     if not found:
         raise TradeFileError(f"{wishes.trades[0]}: no trades found")
-    stage = set_stage(directory, loss_ratio, found)
+    stage = _with_hold(set_stage(directory, loss_ratio, found))
     symbols, format = SymbolDirectory(stage.network), "lean" if wishes.day is not None else None
     trades = open_trades(wishes.trades, symbols, format=format, floor=wishes.floor, day=wishes.day)
     return stage, list(first_records(trades, limit))
+
+
+def _with_hold(stage: Stage) -> Stage:
+    """Store the hold time in a network file that has none."""
+    network, text = stage.network, stage.file.read_text(encoding="utf-8")
+    stripes = [stripe.name for stripe in network.stripes if stripe.rules.hold_ns is None]
+    text = store_holds(text, stage.file, network, derive_holds(network, stripes)[0])
+    stage.file.write_text(text, encoding="utf-8")
+    return replace(stage, network=parse_network(text, str(stage.file)))
 
 
 def _show(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from levelcast.cli.lake.spark import spark_errors
+from levelcast.cli.network_file.hold import missing_holds
 from levelcast.cli.network_file.init_timing import write_new
 from levelcast.cli.options import AsJson, Force, LakeDir, Master, option
 from levelcast.cli.output import print_json, table
-from levelcast.network import load_network
+from levelcast.network import Network, load_network
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.session import require_spark, spark_session
 from levelcast.units import show_ns
@@ -68,9 +69,14 @@ def matrix(
         tables = Lake(lake)
         with spark_session(master, "levelcast matrix", inputs=[lake / "probes"]) as spark, tables.alone():
             measured = measure(spark, tables, network, hour, quantile, loss)
-        text = measured_file(measured, network, lake.name, fix_timing=fix_timing)
     if out is not None:
+        hold_ns = None if network is None else _hold_ns(measured, network, quiet=as_json)
+        text = measured_file(measured, network, lake.name, fix_timing=fix_timing, hold_ns=hold_ns)
         write_new(out, text, force=force)
+        if hold_ns is not None:
+            found = (each.timing and replace(each.timing, hold_ns=hold_ns) for each in measured.timed)
+            timed = tuple(replace(each, timing=one) for each, one in zip(measured.timed, found, strict=True))
+            measured = replace(measured, timed=timed)
     for remark in measured.remarks:
         typer.echo(f"levelcast: {remark}", err=True)
     if as_json:
@@ -79,6 +85,23 @@ def matrix(
     _show(measured)
     if out is not None:
         typer.echo(f'Wrote {out}. To use it, add to the network file: include = ["{out.name}"]')
+
+
+def _hold_ns(measured: Any, network: Network, *, quiet: bool) -> int | None:
+    """Return the hold time that the measured links need, if one is for all stripes and follows from the links."""
+    from levelcast.pipeline.matrix.job import measured_network
+
+    if len(network.stripes) > 1 or any(each.timing is None for each in measured.timed):
+        return None
+    measured_before = any("hold" in each.timing for each in network.included)
+    if network.stripes[0].rules.hold_ns is not None and not measured_before:
+        typer.echo(
+            "levelcast: the network file has a hold time, which has priority over the measured one; remove it, or run "
+            "levelcast timing --write after including the file",
+            err=True,
+        )
+    holds = missing_holds(measured_network(network, measured.hour)[0], quiet=quiet)
+    return next(iter(holds.values()), None)
 
 
 def _as_json(measured: Any) -> dict[str, Any]:

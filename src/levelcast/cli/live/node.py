@@ -16,6 +16,7 @@ from levelcast.cli.live.line_output import LineOutput
 from levelcast.cli.options import NETWORK_FILE, Data, Impair, Interface, NetworkFile, option
 from levelcast.errors import describe
 from levelcast.network import Network, load_network
+from levelcast.network.hold_input import follows_from_pairs
 from levelcast.network.placement import Placement, place_of, places
 from levelcast.network.stripe_config import ring_config
 from levelcast.node.node import FREQUENT, Node
@@ -25,6 +26,7 @@ from levelcast.runtime.event_log import NodeLog, json_object, text_line
 from levelcast.runtime.realtime import Realtime
 from levelcast.runtime.sockets import LOOPBACK
 from levelcast.storage.disk import create_data, initialise_disk
+from levelcast.units import show_ns
 
 _STDOUT, _STDERR = 1, 2
 
@@ -56,6 +58,9 @@ def node(
     stripe: Annotated[
         str | None, option("Stripe of the node.", metavar="STRIPE", unset="the floor's, or the first")
     ] = None,
+    hold: Annotated[
+        str | None, option("Hold time, if the network file has none.", metavar="TIME", unset="a bound from the links")
+    ] = None,
     initialise: Annotated[
         bool, option("Create the journal of a node that has never run, as levelcast disk init does.", "--init")
     ] = False,
@@ -78,6 +83,8 @@ def node(
     options = NodeOptions(rate, run_ns, impair, seed, interface, cast(Realtime, realtime), status_port)
 
     place = place_of(network, name, stripe)
+    if hold is not None and network.stripe(place.stripe).rules.hold_ns is None:
+        network = network.with_holds({place.stripe: duration_ns(hold, "--hold", 1)})
     if initialise:
         create_data(data)
         initialise_disk(data, place.part, ring_config(network, place.stripe).domain, network.tape.durable)
@@ -88,10 +95,10 @@ def node(
         outputs.log_failed_start(error)
         raise
     outputs.on_closed = partial(running.stop, reason="its output was closed")
-    if running.warning is not None:
-        outputs.add(SetupWarning(0, running.warning))
+    for warning in filter(None, (running.warning, _bound_in_use(network, place))):
+        outputs.add(SetupWarning(0, warning))
         if as_json:
-            typer.echo(f"levelcast: {running.warning}", err=True)
+            typer.echo(f"levelcast: {warning}", err=True)
     try:
         last = running.run(outputs.status)
         if as_json:
@@ -100,6 +107,14 @@ def node(
         outputs.close()
     if not as_json:
         typer.echo(", ".join(f"{key} {value}" for key, value in last.items()))
+
+
+def _bound_in_use(network: Network, place: Placement) -> str | None:
+    """Return a sentence if the hold time is only a bound."""
+    if network.stripe(place.stripe).rules.hold_ns is not None or not follows_from_pairs(network, place.stripe):
+        return None
+    bound = show_ns(network.timing(place.stripe).hold_ns)
+    return f"the network file has no hold time, so a bound of {bound} is used; levelcast timing --write stores one"
 
 
 class _Outputs:

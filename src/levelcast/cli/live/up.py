@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.table import Table
 
 from levelcast.cli.errors import duration_ns, on_interrupt
+from levelcast.cli.network_file.hold import missing_holds
 from levelcast.cli.options import NETWORK_FILE, Data, JsonAtEnd, NetworkFile, option
 from levelcast.cli.output import print_json, print_problems, print_unfinished, table
 from levelcast.network import load_network
@@ -63,7 +64,9 @@ def up(
     """
     network = load_network(network_file)
     run_ns = None if publish is None else duration_ns(publish)
-    cluster = Cluster(network, network_file, data, NodeOptions(rate, run_ns, impair, seed), floors=floors)
+    holds = missing_holds(network, quiet=as_json)
+    network = network.with_holds(holds)
+    cluster = Cluster(network, network_file, data, NodeOptions(rate, run_ns, impair, seed), floors=floors, holds=holds)
     stripes = [stripe.name for stripe in network.stripes]
     bound_s = max(sum(term.ns for term in network.liveness(stripe)) for stripe in stripes) / 1e9 + 5.0
     kills = [parse_kill(text, list(cluster.members)) for text in kill or ()]

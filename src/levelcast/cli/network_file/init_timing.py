@@ -13,11 +13,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from levelcast.cli.network_file.hold import as_json as hold_json
+from levelcast.cli.network_file.hold import derive_holds, hold_table, store_holds
 from levelcast.cli.options import NETWORK_FILE, Force, NetworkFile, option
 from levelcast.cli.output import print_json
 from levelcast.network import FiveCities, Network, NetworkError, Problem, five_cities, load_network
+from levelcast.network.hold_input import follows_from_pairs
 from levelcast.network.warnings import included_files, warnings
 from levelcast.timing.derive import Explained
+from levelcast.timing.hold import DerivedHold
 from levelcast.timing.rules import BoundTerm
 from levelcast.units import show_ns
 
@@ -41,13 +45,18 @@ def init(
 def timing(
     network_file: NetworkFile = NETWORK_FILE,
     stripe: Annotated[str | None, option("Show only this stripe.", "--stripe", unset="all")] = None,
+    write: Annotated[bool, option("Store the derived hold time in the network file.", "--write")] = False,
     as_json: Annotated[bool, option("Print only JSON, with durations in nanoseconds.", "--json")] = False,
 ) -> None:
     """Explain each timing value of a network file by its rule, and the bound on the recovery time.
 
+    The hold time is derived from the links of all pairs by simulation: some seconds for five receivers.
+
     Examples:
 
     levelcast timing
+
+    levelcast timing --write
 
     levelcast timing --network my-network.toml --json
     """
@@ -57,18 +66,29 @@ def timing(
         known = ", ".join(f'"{name}"' for name in names)
         raise NetworkError(str(network_file), [Problem(1, f'stripe "{stripe}" not found; the file has {known}')])
     chosen = names if stripe is None else [stripe]
+    holds, reasons = derive_holds(network, chosen, quiet=as_json)
+    if write:
+        if not holds:
+            whose = ", ".join(f"{name}: {reason}" for name, reason in reasons.items())
+            why = whose if len(names) > 1 else reasons[names[0]]
+            raise NetworkError(str(network_file), [Problem(1, f"there is no hold time to store; {why}")])
+        text = network_file.read_text(encoding="utf-8-sig")
+        write_new(network_file, store_holds(text, network_file, network, holds), force=True)
+        network = load_network(network_file)
     if as_json:
         report = {
             "network": network.name,
             "included": [asdict(each) for each in network.included],
             "helpers": network.helpers,
-            "stripes": [_as_json(network, name) for name in chosen],
+            "stripes": [_as_json(network, name, holds.get(name), reasons.get(name)) for name in chosen],
         }
         print_json(report, ensure_ascii=False)
         return
     console = Console()
     for name in chosen:
-        _print_stripe(console, network, name)
+        _print_stripe(console, network, name, holds.get(name), reasons.get(name))
+    for name, hold in holds.items() if write else ():
+        console.print(f"Stored hold = {hold.hold_ms} ms of {escape(name)} in {network_file}.", highlight=False)
 
 
 def write_new(path: Path, text: str, *, force: bool) -> None:
@@ -103,7 +123,7 @@ def _link(part: Path, path: Path) -> None:
         part.replace(path)
 
 
-def _as_json(network: Network, stripe: str) -> dict[str, object]:
+def _as_json(network: Network, stripe: str, hold: DerivedHold | None, reason: str | None) -> dict[str, object]:
     derived = network.derived(stripe)
     terms = network.liveness(stripe)
     return {
@@ -119,7 +139,8 @@ def _as_json(network: Network, stripe: str) -> dict[str, object]:
         "explained": [number._asdict() for number in derived.explained],
         "liveness": _bound_as_json(terms),
         "lines": {layer: _bound_as_json(each) for layer, each in network.line_terms(stripe).items()},
-        "warnings": warnings(network, stripe),
+        "derived_hold": hold_json(hold) if hold is not None else None,
+        "warnings": warnings(network, stripe) + _hold_warnings(network, stripe, hold, reason),
     }
 
 
@@ -127,7 +148,9 @@ def _bound_as_json(terms: list[BoundTerm]) -> dict[str, object]:
     return {"bound_ns": sum(term.ns for term in terms), "terms": [term._asdict() for term in terms]}
 
 
-def _print_stripe(console: Console, network: Network, stripe: str) -> None:
+def _print_stripe(
+    console: Console, network: Network, stripe: str, hold: DerivedHold | None, reason: str | None
+) -> None:
     title = network.name or "network"
     if len(network.stripes) > 1:
         title += f", stripe {stripe}"
@@ -143,11 +166,30 @@ def _print_stripe(console: Console, network: Network, stripe: str) -> None:
     for sentence in included_files(network):
         console.print(f"  {escape(sentence)}", highlight=False, soft_wrap=True)
     console.print(_timing_table(network.explain(stripe)))
+    if hold is not None:
+        derived = network.derived(stripe)
+        console.print(hold_table(hold, derived.timing.hold_ns, derived.rule_6_ns))
     console.print(_bound_table("When faults stop, everything sent is released within", network.liveness(stripe)))
     for layer, terms in network.line_terms(stripe).items():
         console.print(_bound_table(f"When a {layer} fails, another receiver sends to its lines within", terms))
-    for warning in warnings(network, stripe):
+    for warning in warnings(network, stripe) + _hold_warnings(network, stripe, hold, reason):
         console.print(f"[yellow]Warning:[/yellow] {escape(warning)}")
+
+
+def _hold_warnings(network: Network, stripe: str, hold: DerivedHold | None, reason: str | None) -> list[str]:
+    """Return a sentence about a hold time that is too short for the late target, or that cannot be derived."""
+    if reason is not None and follows_from_pairs(network, stripe):
+        return [f"No hold time is derived from the links: {reason}."]
+    hold_ns = network.timing(stripe).hold_ns
+    if hold is None or hold_ns >= hold.hold_ms * 1_000_000:
+        return []
+    short = show_ns(hold.hold_ms * 1_000_000 - hold_ns)
+    share = hold.late_share(hold_ns // 1_000_000)
+    return [
+        f"Hold is {show_ns(hold_ns)}, {short} less than {hold.worst.name} needs for a late target of "
+        f"{hold.late_target:g}: expect {share:.1e} of its releases to be late; levelcast timing --write stores "
+        f"{hold.hold_ms} ms."
+    ]
 
 
 def _count(count: int, noun: str, plural: str = "") -> str:

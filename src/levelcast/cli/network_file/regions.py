@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from levelcast.cli.errors import duration_ns, loss_ratio
+from levelcast.cli.network_file.hold import derive_holds, store_holds
 from levelcast.cli.network_file.init_timing import write_new
 from levelcast.cli.options import AsJson, Force, option
 from levelcast.cli.output import print_json, table
-from levelcast.network import NetworkError, Problem
+from levelcast.network import NetworkError, Problem, parse_network
 from levelcast.network.regions.coverage import Coverage, coverage
 from levelcast.network.regions.delays import Delays, load_delays, load_weights
 from levelcast.network.regions.file import MOST_RECEIVERS, region_file
@@ -92,7 +93,10 @@ def regions(
     plan, told = _plan(delays, measured, weights, sites, wanted, bound)
     placed = share_out(plan.load(), receivers, 2)
     if out is not None:
-        write_new(out, region_file(measured, plan, placed, slot_ms=slot_ms, network_id=randbits(64)), force=force)
+        if out.exists() and not force:
+            raise FileExistsError(0, "already exists; use --force to replace it", str(out))
+        text = region_file(measured, plan, placed, slot_ms=slot_ms, network_id=randbits(64))
+        write_new(out, _with_hold(text, out, quiet=as_json), force=force)
     rows = [_as_json(measured, *row) for row in zip(told, placed, strict=True)]
     covered = None
     if within_ms is not None:
@@ -106,6 +110,13 @@ def regions(
         _show_coverage(measured, covered, weights, f"{within} and {most_loss:.2%} loss")
     if out is not None:
         typer.echo(f"Wrote {out}. To see the resulting timing: levelcast timing --network {out}")
+
+
+def _with_hold(text: str, path: Path, *, quiet: bool) -> str:
+    """Return the text of a network file with the hold time that its links need, if there is one."""
+    network = parse_network(text, str(path))
+    holds, _ = derive_holds(network, [stripe.name for stripe in network.stripes], quiet=quiet)
+    return store_holds(text, path, network, holds)
 
 
 def _plan(

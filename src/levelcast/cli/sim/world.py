@@ -18,12 +18,12 @@ from levelcast.cli.output import counting, print_json, table
 from levelcast.network.regions.delays import Delays, Matrix, load_delays, load_weights
 from levelcast.sim.bulk.cities import Globe, Size, build_globe, made_up_cities
 from levelcast.sim.bulk.plots import plot_world
-from levelcast.sim.bulk.run import Conditions, WorldRun, run_world
+from levelcast.sim.bulk.run import PARTS, Conditions, WorldRun, run_world
 
 ROWS: tuple[tuple[str, str, str], ...] = (
     ("late δ_N", "late_ms", "{:,.0f} ms"),
     ("attempts k_r", "attempts", "{:.0f}"),
-    ("hold time Δ_A (rule 6)", "hold_ms", "{:,.0f} ms"),
+    ("hold time Δ_A", "hold_ms", "{:,.0f} ms"),
     ("releases", "releases", "{:,.0f}"),
     ("of them on time", "on_time", "{:.4%}"),
     ("held by a receiver, p50", "held_p50_ms", "{:,.0f} ms"),
@@ -141,7 +141,7 @@ def _cities(delays: Path | None, weights: Path | None, count: int, seed: int) ->
 
 def _run(globe: Globe, conditions: Conditions) -> WorldRun:
     with counting() as progress:
-        tasks = {part: progress.add_task(f"{part}, {conditions.loss:.0%} loss") for part in ("core", "customers")}
+        tasks = {part: progress.add_task(f"{part}, {conditions.loss:.0%} loss") for part in PARTS}
         return run_world(
             globe, conditions, lambda part, done, total: progress.update(tasks[part], completed=done, total=total)
         )

@@ -31,7 +31,19 @@ _KEYS = (
     FileKey("late", "δ_N, time after which a token counts as missing", "from the links and the clock error"),
     FileKey("request", "τ_r, time between two requests", "2δ_N + X + P"),
     FileKey("attempts", "k_r, requests before a fault", "from the loss"),
-    FileKey("hold", "Δ_A, from timestamp to release", "the minimum that rule 6 allows"),
+    FileKey(
+        "hold",
+        "Δ_A, from timestamp to release; `levelcast timing --write` stores it",
+        "a bound from the links; rule 6 in lockstep or with NACK sets",
+    ),
+    FileKey(
+        "late_target", "share of the releases that may be late at the worst receiver", f"{_DEFAULTS.late_target:g}"
+    ),
+    FileKey(
+        "scheduling",
+        "part of the hold time for processes that run late",
+        show_ns(_DEFAULTS.scheduling_ns),
+    ),
     FileKey("clock_error", "maximum error of any clock against UTC", show_ns(_DEFAULTS.clock_error_ns)),
     FileKey("transmit", "X, transmission time of a request and its reply", f"{_DEFAULTS.transmit_ns}"),
     FileKey(
@@ -70,24 +82,39 @@ def read(root: Fields, draft: Draft) -> None:
     named: list[tuple[str, Fields | None]] = list(root.table("stripes").subtables())
     stripes = []
     for index, (name, fields) in enumerate(named or [(DEFAULT_STRIPE, None)]):
-        stripe = Stripe(name, index, rules if fields is None else _read_rules(fields, rules))
+        stripe = Stripe(name, index, rules if fields is None else _read_rules(fields, _without_hold(fields, rules)))
         stripes.append(stripe)
         draft.check_later(partial(_check_timing, draft, stripe, fields, timing))
     draft.add(stripes=tuple(stripes))
 
 
+def _without_hold(fields: Fields, rules: TimingRules) -> TimingRules:
+    """Return the rules that a stripe inherits: with other rules of its own it needs another hold time."""
+    return replace(rules, hold_ns=None) if any(key.name in fields for key in _KEYS) else rules
+
+
 def _read_rules(fields: Fields, base: TimingRules) -> TimingRules:
     """Read the keys of [timing], or of a stripe, which can override any of them."""
     durations = {f"{key}_ns": fields.duration(key) for key in ("slot", "late", "request", "hold")}
-    durations |= {f"{key}_ns": fields.duration(key, zero=True) for key in ("clock_error", "transmit", "process")}
+    durations |= {
+        f"{key}_ns": fields.duration(key, zero=True) for key in ("clock_error", "transmit", "process", "scheduling")
+    }
     values = known(
         mode=fields.choice("mode", "pipelined", "lockstep"),
         witness=_read_witness(fields),
         attempts=fields.whole("attempts", 1, 1000),
         nack_sets=_read_nack_sets(fields),
+        late_target=_read_late_target(fields),
         **durations,
     )
     return replace(base, **values)
+
+
+def _read_late_target(fields: Fields) -> float | None:
+    def accept(value: Any) -> float | None:
+        return float(value) if isinstance(value, int | float) and 1e-7 <= value <= 0.1 else None
+
+    return fields.read("late_target", accept, "a share from 1e-7 to 0.1, such as 1e-5")
 
 
 def _read_nack_sets(fields: Fields) -> Nack | None:
@@ -127,6 +154,10 @@ def _check_timing(draft: Draft, stripe: Stripe, stripe_fields: Fields | None, ti
 
     def problem(key: str, message: str) -> None:
         where: KeyPath = ("timing", key)
+        if key == "hold" and key in timing_fields and (stripe_fields is None or key not in stripe_fields):
+            if stripe.name == next(each.name for each in network.stripes if each.rules == stripe.rules):
+                report.add(where, message)  # once for all stripes that inherit it
+            return
         if stripe_fields is not None and (key in stripe_fields or not timing_fields.given):
             where = stripe_fields.at(key)
         report.add(where, prefix + message)
@@ -165,7 +196,7 @@ def _check_timing(draft: Draft, stripe: Stripe, stripe_fields: Fields | None, ti
         what = f"{asked} sets" if isinstance(sets, int) else f"sets of {asked} receivers"
         count = "one receiver" if receivers == 1 else f"{receivers} receivers"
         problem("nack_sets", f"nack_sets has {what}, but the network has {count}; each set needs one (MS §5.2)")
-    derived = network.derived(stripe.name)
+    derived = network.derived(stripe.name, bound=False)
     if derived.timing.request_ns == 0:
         problem("process", "request (τ_r) is 0; set a delay in [links] or a process time in [timing]")
     for field, message in contradictions(derived, network.shape(stripe.name)):

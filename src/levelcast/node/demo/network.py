@@ -1,8 +1,7 @@
 """Write the network file of `levelcast demo`: the five cities, with delays short enough for a run of seconds.
 
 - Every delay and jitter is divided by `SCALE`. The loss is unchanged; all other times are derived
-  (`levelcast.timing.derive`). With the true delays a release is 6.3 s after its token, and the failure of a site
-  is detected after 2 s: too slow for a demo.
+  (`levelcast.timing.derive`). With the true delays the failure of a site is detected after 2 s: too slow for a demo.
 - Group and ports are random, so that several networks on one machine do not interfere with each other.
 - Floors are those of the five cities, or those in a file of trades (`levelcast.formats.symbols_of_files`).
 """
@@ -28,6 +27,10 @@ LOSS_RATIO = 0.01
 SLOT_MS = 20
 PROCESS_MS = 10
 """A dozen processes run on this machine, so handling a request needs more time than on separate machines."""
+SCHEDULING_MS = 100
+"""They also wait for a processor."""
+HOLD_MS = 196
+"""Stored, as `levelcast timing --write` does; with another loss or other floors it is derived when the demo starts."""
 MAX_FLOORS = 40
 _PORTS = 64
 _PORT_RANGE = (20_000, 32_000)
@@ -78,6 +81,8 @@ def network_text(loss_ratio: float = LOSS_RATIO, floors: Floors | None = None) -
             loss_ratio=loss_ratio,
             slot=f"{SLOT_MS}ms",
             process=f"{PROCESS_MS}ms",
+            scheduling=f"{SCHEDULING_MS}ms",
+            hold=f"{HOLD_MS}ms" if loss_ratio == LOSS_RATIO and floors is None else None,
             floors=FLOORS if floors is None else _floors(floors),
             core_port=port,
             edge_port=port + 2,

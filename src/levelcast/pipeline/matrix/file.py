@@ -12,8 +12,15 @@ from levelcast.pipeline.matrix.tables import Helper, Way
 from levelcast.units import show_ns
 
 
-def measured_file(measured: MatrixResult, network: Network | None, lake: str, *, fix_timing: bool = False) -> str:
-    """Return the text of the file for `include`: links, helpers, and the resulting timing."""
+def measured_file(
+    measured: MatrixResult,
+    network: Network | None,
+    lake: str,
+    *,
+    fix_timing: bool = False,
+    hold_ns: int | None = None,
+) -> str:
+    """Return the text of the file for `include`: links, helpers, and the resulting timing, with the hold time."""
     hour, when = measured.hour, f"{measured.name}:00Z" if measured.name != ALL else "each pair in its worst hour"
     lines = [
         f"# Measured delay and loss between sites, from the probes of {lake} by `levelcast matrix`.",
@@ -25,7 +32,7 @@ def measured_file(measured: MatrixResult, network: Network | None, lake: str, *,
     if network is not None and network.name:
         lines.append(f"network = {_text(network.name)}")
     lines += [f"at = {_text(when)}", f"quantile = {hour.quantile:g}", ""]
-    lines += _timing_lines(measured, network, fix_timing=fix_timing)
+    lines += _timing_lines(measured, network, fix_timing=fix_timing, hold_ns=hold_ns)
     lines += ["[links]", "pairs = ["]
     for (a, b), way in sorted(hour.ways.items()):
         lines.append(f"    {{ {_pair(a, b, way, hour.loss_bound(way))} }},{_counted(way)}")
@@ -43,11 +50,13 @@ def _expected(helper: Helper) -> str:
     return show_ns(round(helper.expected_ns)) if helper.expected_ns < LONGEST_NS else "never"
 
 
-def _timing_lines(measured: MatrixResult, network: Network | None, *, fix_timing: bool) -> list[str]:
+def _timing_lines(
+    measured: MatrixResult, network: Network | None, *, fix_timing: bool, hold_ns: int | None
+) -> list[str]:
     lines = []
     for each in measured.timed:
         whose = f"stripe {each.stripe}" if network is not None else "a receiver at every site"
-        lines.append(f"# Timing of {whose} (rule 6), τ = {show_ns(each.slot_ns)}, w = {each.witnesses}:")
+        lines.append(f"# Timing of {whose}, τ = {show_ns(each.slot_ns)}, w = {each.witnesses}:")
         if each.timing is None:
             lines.append(f"#   none: a loss of {each.loss_ratio:.2g} between {each.loss_between} is above one half")
             continue
@@ -58,9 +67,13 @@ def _timing_lines(measured: MatrixResult, network: Network | None, *, fix_timing
             f"#   τ_r = {show_ns(t.request_ns)}, R = {show_ns(t.recovery_ns)}, Δ_A = {show_ns(t.hold_ns)}",
         ]
     lines.append("")
-    if fix_timing and (first := measured.timed[0].timing) is not None:
+    first = measured.timed[0].timing if fix_timing else None
+    if first is not None:
+        hold_ns = hold_ns or first.hold_ns
         lines += ["[timing]", f'late = "{first.late_ns}ns"', f'request = "{first.request_ns}ns"']
-        lines += [f"attempts = {first.attempts}", f'hold = "{first.hold_ns}ns"', ""]
+        lines += [f"attempts = {first.attempts}", f'hold = "{hold_ns}ns"', ""]
+    elif hold_ns is not None:
+        lines += ["[timing]", f'hold = "{hold_ns // 1_000_000}ms"', ""]
     return lines
 
 

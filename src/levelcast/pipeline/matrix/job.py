@@ -179,8 +179,7 @@ def timings(network: Network | None, hour: Hour) -> tuple[Timed, ...]:
     """Return the timing of every stripe; without a network, of one receiver at every site."""
     if network is None:
         return (_timing_of_all(hour),)
-    links, unmeasured = _links(network, hour)
-    measured = replace(network, links=links)
+    measured, unmeasured = measured_network(network, hour)
     found = []
     for stripe in network.stripes:
         path = measured.path(stripe.name)
@@ -190,6 +189,13 @@ def timings(network: Network | None, hour: Hour) -> tuple[Timed, ...]:
         timing = measured.timing(stripe.name) if able else None
         found.append(Timed(hour.start_ns, stripe.name, *ring, *worst, timing))
     return tuple(found)
+
+
+def measured_network(network: Network, hour: Hour) -> tuple[Network, tuple[Pair, ...]]:
+    """Return the network with the measured links and without the hold times of its file, and the unmeasured pairs."""
+    links, unmeasured = _links(network, hour)
+    without = network.with_holds(dict.fromkeys(stripe.name for stripe in network.stripes))
+    return replace(without, links=links), unmeasured
 
 
 def _timings_if_all(network: Network | None, hour: Hour) -> tuple[Timed, ...]:

@@ -18,8 +18,8 @@ import numpy as np
 
 from levelcast.network.regions.delays import LOCAL_MS, Delays, Matrix
 from levelcast.network.regions.plan import Regions, line_costs, plan_regions, share_out, within_reach
-from levelcast.sim.bulk.core import Core, Indexes
 from levelcast.sim.bulk.edge import BulkSubscribers
+from levelcast.sim.bulk.paths import Core, Indexes
 from levelcast.timing.derive import Derived, Path, Shape, derive
 
 EARTH_KM = 6_371.0
@@ -93,7 +93,7 @@ class Globe:
         error = self.size.clock_error_ms
         clocks = np.random.default_rng(self.seed).uniform(-error, error, len(self.city))
         delays, timing, needed = self.delays.with_loss(loss), self.derived(loss).timing, self.size.primaries // 2 + 1
-        return Core(delays, self.city, self.home, self.sources, timing, needed, clocks, branch_loss)
+        return Core(delays, self.city, self.home, self.sources, timing, needed, clocks, error, branch_loss)
 
 
 def made_up_cities(count: int, seed: int = 1) -> tuple[Delays, Matrix]:

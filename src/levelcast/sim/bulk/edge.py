@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.network.regions.delays import Delays
-from levelcast.sim.bulk.core import CoreRun, Floats, Indexes, Times
+from levelcast.sim.bulk.core import CoreRun
+from levelcast.sim.bulk.paths import Floats, Indexes, Times
 
 Counts = npt.NDArray[np.int64]
 

@@ -55,7 +55,7 @@ def _plot_release(runs: Sequence[WorldRun], path: Path) -> None:
     with _canvas(path, f"{late:,} of {releases:,} releases are late") as (left, right):
         x = "s after the token's timestamp"
         _label(left, "Slots held, and known to be held by a majority", x, "% of slots and receivers")
-        _label(right, "Hold time by rule 6, and the minimum needed", x)
+        _label(right, "Hold time, and the minimum needed", x)
         for run, colour in zip(runs, COLOURS, strict=False):
             _curve(left, run.core.held, 1000, color=colour, linestyle=(0, (4, 1.5)), label=f"held, {_name(run)}")
             _curve(left, run.core.ready, 1000, color=colour, label=f"held and witnessed, {_name(run)}")
@@ -67,7 +67,7 @@ def _plot_release(runs: Sequence[WorldRun], path: Path) -> None:
             hold, instant, ready = run.hold_ms / 1e3, run.instant_ms.max() / 1e3, float(run.core.ready.max()) / 1e3
             for width, fill, alpha in ((hold, GREY, 1.0), (instant, colour, 0.4), (ready, colour, 1.0)):
                 right.barh(row, width, height=0.55, color=fill, alpha=alpha)
-            text = f"{_name(run)}: all ready {ready:.1f} s; rule 7's release time {instant:.1f} s; Δ_A {hold:.1f} s"
+            text = f"{_name(run)}: all ready {ready:.2f} s; rule 7's release time {instant:.2f} s; Δ_A {hold:.2f} s"
             right.text(0.0, row + 0.4, text, va="center", fontsize=9)
         right.set_yticks([])
         right.set_ylim(-0.6, len(runs) - 0.2)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from levelcast.sim.bulk.cities import Globe
-from levelcast.sim.bulk.core import NS_PER_MS, BulkCore, CoreRun, Times
+from levelcast.sim.bulk.core import BulkCore, CoreRun
 from levelcast.sim.bulk.edge import BEST_EFFORT, BIN_MS, BINS, EARLIEST_MS, BulkEdge, EdgeRules, EdgeRun
+from levelcast.sim.bulk.paths import NS_PER_MS, Core, Times
 from levelcast.timing.rules import Timing
+from levelcast.timing.secondary import group_round_ns
 
 Tell = Callable[[str, int, int], None]
+PARTS = ("trial", "core", "customers")
+"""Parts of a run: the core with rule 6's hold time, to find the one it needs; the core; the subscribers."""
+TRIAL_SEED = 1_000_003
+"""Added to the seed for the trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +58,8 @@ class WorldRun:
 
     @property
     def instant_ms(self) -> Times:
-        """Earliest common release time of each slot by rule 7: its witness is complete and all have received it."""
-        instant: Times = self.core.completing_ms + self.timing.hear_ns / NS_PER_MS
-        return instant
+        """Earliest common release time of each slot by rule 7: the w-th smallest of said_j + H_j."""
+        return self.core.instant_ms
 
     def latency_ms(self, share: float) -> float:
         """Return a quantile of the time from source to subscriber: wait for a token, hold time and line together.
@@ -135,7 +140,7 @@ class WorldRun:
         return {
             "tokens_per_s": slots_per_s,
             "packets_per_s": packets_per_s,
-            "group_tokens_per_s": (group - 2) * 1e9 / self.timing.request_ns,
+            "group_tokens_per_s": (group - 1) * 1e9 / group_round_ns(self.timing, self.timing.beat_ns, group - 1),
             "answers_per_s": copies * packets_per_s,
         }
 
@@ -143,13 +148,28 @@ class WorldRun:
 _SHARES = (("50", 0.5), ("90", 0.9), ("99", 0.99), ("99.9", 0.999))
 
 
+def with_hold(core: Core, trial: CoreRun) -> Core:
+    """Return the core with the hold time that the slowest release of a trial run needed, and δ_N for one more repair.
+
+    The model of `levelcast.timing.hold` would need minutes for so many receivers.
+    """
+    timing = core.timing
+    hold_ns = int(np.ceil(trial.needed_ms)) * int(NS_PER_MS) + timing.late_ns
+    return replace(core, timing=replace(timing, hold_ns=min(hold_ns, timing.hold_ns)))
+
+
 def run_world(globe: Globe, conditions: Conditions, tell: Tell | None = None) -> WorldRun:
     """Run the core, then the subscribers. The same globe and conditions give the same metrics, bit for bit."""
     size = globe.size
     core = globe.core(conditions.loss, branch_loss=conditions.branch_loss)
     gap_ms = size.sources * size.slot_ms / conditions.packets_per_slot
-    of_core, of_edge = (partial(tell, part) if tell is not None else None for part in ("core", "customers"))
-    in_core = BulkCore(core, conditions.seed).run(conditions.slots, gap_ms, warm=2 * size.primaries, tell=of_core)
+    of_trial, of_core, of_edge = (partial(tell, part) if tell is not None else None for part in PARTS)
+
+    def run(core: Core, seed: int, tell: Callable[[int, int], None] | None) -> CoreRun:
+        return BulkCore(core, seed).run(conditions.slots, gap_ms, warm=2 * size.primaries, tell=tell)
+
+    core = with_hold(core, run(core, conditions.seed + TRIAL_SEED, of_trial))
+    in_core = run(core, conditions.seed, of_core)
     rules = EdgeRules(branch_loss=conditions.branch_loss)
     edge = BulkEdge(core.delays, core.city, globe.customers, rules, conditions.seed + 1)
     at_edge = edge.run(in_core, core.timing.hold_ns / NS_PER_MS, size.slot_ms, conditions.follow, of_edge)

@@ -12,7 +12,8 @@
 | Author's bytes | at every send: only authors send their tokens, rings, groups and packets themselves; |
 |               | each item of a Repair is byte for byte the item its author sealed first |
 | Simultaneity  | at the end: on-time releases of a slot are within the clocks' error of each other; |
-|               | within one ring all receivers use the same scheduled release time, even if it is late |
+|               | in one ring all receivers use the same scheduled release time, even if it is late; |
+|               | without faults and loss every receiver releases at that time |
 | No loss       | at the end: packets witnessed to their source are on the tape of every operable receiver |
 | Liveness      | at the end: packets of sources that kept their journal are on every operable tape within the bound |
 | Byte identity | at the end: every tape is a prefix of the longest one, by its hash chain |
@@ -24,11 +25,11 @@ import traceback
 from collections.abc import Iterable
 
 from levelcast.protocol.effects import Effect, Persist, Release, Send
-from levelcast.protocol.events import Event, RefuseReason, Rejected, RejectReason, RingRefused
+from levelcast.protocol.events import Event, RefuseReason, Rejected, RejectReason, RingEntered, RingRefused
 from levelcast.protocol.history import GENESIS, Frame
 from levelcast.ring.listener import Listener
 from levelcast.sim.engine.world import SimNode, World
-from levelcast.wire.messages import Data, Group, Join, LineHolders, Repair, Ring, Token
+from levelcast.wire.messages import Beat, Data, Group, Join, LineHolders, Repair, Ring, Token
 from levelcast.wire.packets import open_packets, singles
 
 PacketId = tuple[int, int, int]
@@ -69,7 +70,11 @@ class Checker:
         self._sealed: dict[tuple[object, ...], bytes] = {}
         self._claimed: dict[tuple[int, int], tuple[int, int]] = {}
         self._on_time: dict[int, tuple[int, int]] = {}
-        self._instants: dict[int, set[int]] = {}
+        self._instants: dict[tuple[int, int], set[int]] = {}
+        """Scheduled release times by slot and the generation that witnessed it."""
+        self._late_alone: list[tuple[str, int, int]] = []
+        self._behind: set[tuple[str, int]] = set()
+        """Receivers that had to catch up to the start of a ring."""
         self.releases = 0
         self.late_releases = 0
         self.forged = False
@@ -82,7 +87,9 @@ class Checker:
             message = effect.message
             if isinstance(message, Token):
                 self._check_one_token(message)
-                self._note_claim(node, message)
+                self._note_claim(node, message.generation, message.have)
+            elif isinstance(message, Beat):
+                self._note_claim(node, message.generation, message.haves[-1])
             elif isinstance(message, Join):
                 self._check_claims_kept(node, message)
             elif isinstance(message, Data):
@@ -121,6 +128,9 @@ class Checker:
 
     def _check_event(self, node: SimNode, event: Event) -> None:
         """Check that no token contradicts the order and no RING voids witnessed slots (rules 2, 12)."""
+        machine = node.machine
+        if isinstance(event, RingEntered) and isinstance(machine, Listener) and machine.have < event.slot - 1:
+            self._behind.add((node.name, machine.generation))
         if isinstance(event, Rejected) and event.reason is RejectReason.ORDER and not self.forged:
             raise InvariantBroken("one order", f"{node.name} cannot order the token of slot {event.slot}")
         if isinstance(event, RingRefused) and event.reason is RefuseReason.VOIDS:
@@ -139,12 +149,12 @@ class Checker:
         if known != token:
             raise InvariantBroken("one token", f"member {token.owner} sent two tokens for slot {token.slot}")
 
-    def _note_claim(self, node: SimNode, token: Token) -> None:
-        """Record the `have` of a token as a claim if its sender has caught up in the token's generation (rule 8)."""
+    def _note_claim(self, node: SimNode, generation: int, have: int) -> None:
+        """Record the `have` of a token or beat as a claim if its sender has caught up in its generation (rule 8)."""
         ring = node.disk.journal.ring
-        if ring is not None and ring.generation == token.generation and token.have >= ring.lineage[-1].start_slot - 1:
+        if ring is not None and ring.generation == generation and have >= ring.lineage[-1].start_slot - 1:
             life = (node.id, node.disk.journal.life)
-            self._claimed[life] = max(self._claimed.get(life, (0, 0)), (token.generation, token.have))
+            self._claimed[life] = max(self._claimed.get(life, (0, 0)), (generation, have))
 
     def _check_claims_kept(self, node: SimNode, join: Join) -> None:
         """Check that a JOIN covers every claim that other members may have counted (rules 8, 12)."""
@@ -197,9 +207,16 @@ class Checker:
         if not release.late:
             low, high = self._on_time.get(frame.slot, (now, now))
             self._on_time[frame.slot] = (min(low, now), max(high, now))
+        machine = node.machine
+        if not isinstance(machine, Listener) or machine.schedule is None or frame.slot < machine.schedule.start_slot:
+            return  # some receivers have counted its witnesses in the previous ring, and others only in this one
         if now <= release.scheduled_ns + self._clock_error_ns + self._world.config.punctual_ns:
             # Released as scheduled, even if late: the receiver held the slot and was running.
-            self._instants.setdefault(frame.slot, set()).add(max(release.scheduled_ns, instant))
+            if release.certain:
+                key = frame.slot, machine.generation
+                self._instants.setdefault(key, set()).add(max(release.scheduled_ns, instant))
+        elif (node.name, machine.generation) not in self._behind:
+            self._late_alone.append((node.name, frame.slot, now - release.scheduled_ns))
 
     def frames(self) -> list[Frame]:
         """Return the common tape: every frame that any receiver has released, in order."""
@@ -212,19 +229,23 @@ class Checker:
         for slot, (low, high) in self._on_time.items():
             if high - low > 2 * self._clock_error_ns + slack_ns:
                 raise InvariantBroken("simultaneity", f"slot {slot} was released over {high - low} ns")
-        if self._world.report_counts["forms"] <= 1:
-            self._check_instants()
+        self._check_instants()
         for node in receivers:
             self._check_identity(node)
 
     def _check_instants(self) -> None:
-        """Check that within one ring all receivers schedule a slot for the same time, even if it is late (rule 7).
-
-        After a reformation some have counted a slot's witnesses in the previous ring, and others only in the next.
-        """
-        for slot, instants in self._instants.items():
+        """Check that in one ring all receivers schedule a slot for the same time, even if it is late (rule 7)."""
+        for (slot, _), instants in self._instants.items():
             if len(instants) > 1:
                 raise InvariantBroken("simultaneity", f"slot {slot} had the release times {sorted(instants)}")
+
+    def check_nobody_late_alone(self) -> None:
+        """Check that every receiver released at the scheduled times: there were no faults and no loss.
+
+        One that joins a ring later than the others has to catch up, and is late for a while.
+        """
+        for name, slot, late_ns in self._late_alone:
+            raise InvariantBroken("simultaneity", f"{name} released slot {slot} {late_ns} ns after its scheduled time")
 
     def _check_identity(self, node: SimNode) -> None:
         """Check that the tape has exactly the frames of all slots up to the receiver's position, in slot order."""

@@ -40,6 +40,8 @@ def describe(message: Message | tuple[object, ...]) -> str:
             marks = ",".join(map(_place, message.witnessed))
             token = f"{generation_name(message.generation)}/{message.slot} have {message.have} [{_runs(message.runs)}]"
             return f"token {token}" + (f" witnessed {marks}" if marks else "")
+        case wire.Beat():
+            return f"beat {generation_name(message.generation)}/{message.number} have {message.haves[-1]}"
         case wire.Request():
             return f"request slots {list(message.slots)} packets [{_runs(message.packets)}] have {message.have}"
         case wire.Repair():
@@ -68,7 +70,7 @@ def describe(message: Message | tuple[object, ...]) -> str:
             eras = " ".join(f"{generation_name(era.generation)}@{era.start_slot}" for era in message.lineage)
             return f"RING {generation_name(message.generation)} of {members}, lineage {eras}, helper {message.helper}"
         case wire.GroupToken():
-            return f"group token {message.turn} in {generation_name(message.generation)} have {message.have}"
+            return f"group token {message.turn_ns} in {generation_name(message.generation)} have {message.have}"
         case wire.GroupRequest():
             suspect = f", suspect {message.suspect}" if message.suspect else ""
             return f"group request, has {generation_name(message.group)} of {message.primary}{suspect}"

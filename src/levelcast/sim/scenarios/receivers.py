@@ -50,9 +50,20 @@ from levelcast.sim.line_kills import LineChecks
 from levelcast.sim.scenarios.ring import LAST_SUBMIT_NS, DrawSets, Outcome, RingHistory, draw
 from levelcast.timing.nack_sets import NackSets
 from levelcast.timing.rules import Mode
-from levelcast.timing.secondary import patience_ns, secondary_bound_ns, silent_after_ns
+from levelcast.timing.secondary import secondary_bound_ns, silent_after_ns
 from levelcast.wire.channel_plan import Kind, PlanRecord, encode_record, part_records
-from levelcast.wire.messages import Group, GroupRequest, GroupToken, LineRequest, Message, Repair, Request, Ring, Token
+from levelcast.wire.messages import (
+    Beat,
+    Group,
+    GroupRequest,
+    GroupToken,
+    LineRequest,
+    Message,
+    Repair,
+    Request,
+    Ring,
+    Token,
+)
 
 FIRST_SECONDARY = 301
 SETTLED_AFTER_NS = 600 * MS
@@ -62,6 +73,8 @@ GRAINS_NS = (0, 2 * MS, 2 * MS, 2 * MS, 3 * MS)
 """Intervals at which nodes poll socket and clock; 0 for continuously. A batch costs little more than a message."""
 STRIPES_SHARE = 1 / 5
 """Probability of a second stripe, in histories without plan changes."""
+SHORT_HOLD_NS = 150 * MS
+"""A hold time that suffices without loss: a repair, a beat and its delay."""
 SECONDARIES = (0, 1, 1, 2)
 MOST_IN_LAYER = (1, 2, 3, 4)
 
@@ -78,6 +91,7 @@ class ReceiversHistory(RingHistory):
     SIZES: ClassVar[tuple[tuple[int, ...], ...]] = (3, 3, 3, 3, 3, 4, 5), (0, 0, 0, 1), (1, 1, 2, 3)
     SLOTS_MS: ClassVar[tuple[int, ...]] = (5, 10, 10, 20, 20, 30, 30, 30)
     FAULTS_S: ClassVar[dict[Mode, tuple[float, float]]] = {"lockstep": (1.5, 4), "pipelined": (0.3, 1.0)}
+    UNDISTURBED_SHARE: ClassVar[float] = 0.0
     PUNCTUAL_NS: ClassVar[int] = 3 * MS
     """Lateness up to which a release is on time, because nodes poll the clock at intervals."""
     LAYERS: ClassVar[tuple[int, ...]] = (1, 1, 1, 1, 2, 2, 3)
@@ -126,6 +140,16 @@ class ReceiversHistory(RingHistory):
             first = FIRST_SECONDARY + len(self._homes)
             above = list(range(first, first + len(homes)))
             self._homes |= zip(above, homes, strict=True)
+
+    def _with_pace(self, rng: Random, config: StripeConfig, delays: dict[tuple[int, int], int]) -> StripeConfig:
+        """Draw a sufficient hold time if only secondaries have faults: primaries must then be on time."""
+        found = super()._with_pace(rng, config, delays)
+        if self._temper != "secondaries" or not found.timing.beat_ns:
+            return found
+        hold_ns = config.timing.hold_ns
+        if found.timing.hold_ns < hold_ns:
+            hold_ns = min(hold_ns, SHORT_HOLD_NS)
+        return replace(found, timing=replace(found.timing, hold_ns=hold_ns))
 
     def _submit(self, node: SimNode, together: int) -> None:
         """Submit packets, but none after the last submit time: the end checks need a fixed set of packets."""
@@ -338,6 +362,8 @@ class SecondaryChecker:
         self._layer_of = {node: world.config.layer_of(node) for node in secondaries}
         self._said: dict[tuple[int, int, int], tuple[int, int]] = {}
         """Life and time of each group token."""
+        self._claimed: dict[tuple[SimNode, int], int] = {}
+        """Highest claim of each member in each ring."""
         self._undisturbed_ns = undisturbed_ns
         """Only secondaries have faults from this time on: the primary ring must not be affected."""
         self._on_time = on_time
@@ -347,7 +373,7 @@ class SecondaryChecker:
         said = home.claims.said(node.id)
         if said is None:
             return False
-        life, at_ns = self._said[node.id, said.group, said.turn]
+        life, at_ns = self._said[node.id, said.group, said.turn_ns]
         recent_ns = self._world.now - 2 * silent_after_ns(self._world.config.timing)
         return life == node.disk.journal.life and at_ns >= recent_ns
 
@@ -355,10 +381,17 @@ class SecondaryChecker:
         if isinstance(effect, Send):
             if node.id in self._secondaries:
                 self._check_said(node, effect.to, effect.message)
-            elif type(effect.message) is Token:
-                self._check_cover(node, effect.message.generation, effect.message.have)
+            elif isinstance(effect.message, Token | Beat):
+                self._check_claim(node, effect.message)
         elif self._undisturbed_ns is not None and self._world.now >= self._undisturbed_ns:
             self._check_undisturbed(node, effect, self._undisturbed_ns)
+
+    def _check_claim(self, node: SimNode, message: Token | Beat) -> None:
+        """Check a claim when it is made: a repeated one was true for the secondaries that counted then."""
+        have = message.have if isinstance(message, Token) else message.haves[-1]
+        if have > self._claimed.get((node, message.generation), -1):
+            self._claimed[node, message.generation] = have
+            self._check_cover(node, message.generation, have)
 
     def _check_said(self, node: SimNode, to: int, message: Message) -> None:
         if not isinstance(message, SAYS):
@@ -366,7 +399,7 @@ class SecondaryChecker:
             if not (below or to in self._world.config.servers) or not isinstance(message, SERVES):
                 raise InvariantBroken("mute", f"{node.name} sent a {type(message).__name__} to {to}")
         if isinstance(message, GroupToken):
-            self._said[node.id, message.group, message.turn] = (node.disk.journal.life, self._world.now)
+            self._said[node.id, message.group, message.turn_ns] = (node.disk.journal.life, self._world.now)
             self._check_cover(node, message.generation, message.have)
         machine = node.machine
         if isinstance(message, Request) and isinstance(machine, Secondary) and to != machine.primary:
@@ -380,7 +413,7 @@ class SecondaryChecker:
         config, schedule = self._world.config, home.schedule
         if claimed < schedule.start_slot - 1:
             return
-        patience = patience_ns(config.timing, max(1, config.layers - config.layer_of(node.id)))
+        patience = config.patience_ns(node.id, home.pace)
         before_ring = max(schedule.start_slot - 2, 0)  # upper limit for the have of a secondary in an older ring
         for secondary in self._secondaries:
             said, machine = home.claims.said(secondary), self._world.nodes[secondary].machine
@@ -388,7 +421,7 @@ class SecondaryChecker:
                 continue
             if max(said.generation, machine.generation) > generation:
                 continue  # it follows a later ring
-            if self._said[secondary, said.group, said.turn][0] != machine.life:
+            if self._said[secondary, said.group, said.turn_ns][0] != machine.life:
                 continue
             last_heard = said.have if said.generation == generation else min(said.have, before_ring)
             lacks_ns = max(schedule.time_of(last_heard + 1), schedule.time_of(schedule.start_slot))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import ClassVar, TypeVar
 
@@ -104,6 +104,7 @@ class RingHistory(SimulatedRing):
     FAULTS_S: ClassVar[dict[Mode, tuple[float, float]]] = {"lockstep": (4, 9), "pipelined": (0.8, 3)}
     """Minimum and maximum duration of the faults."""
     PUNCTUAL_NS: ClassVar[int] = 1 * MS
+    UNDISTURBED_SHARE: ClassVar[float] = 0.1
 
     def __init__(self, seed: int, draw_sets: DrawSets | None = None) -> None:
         self.seed = seed
@@ -121,7 +122,10 @@ class RingHistory(SimulatedRing):
         nodes = [*self._member_ids, *self._spare_ids, *self._server_ids, *self._source_ids, CONTROL_SOURCE]
         nodes += self._homes
         delays = {(a, b): int(rng.uniform(1, 8) * MS) for a in nodes for b in nodes if a != b}  # asymmetric on purpose
-        calm = Weather(loss=rng.choice((0.0, 0.01, 0.02)), jitter_ns=1 * MS)
+        config = self._with_pace(rng, config, delays)
+        self.undisturbed = rng.random() < self.UNDISTURBED_SHARE
+        """No faults and no loss: every receiver must release every slot at the common time, late or not."""
+        calm = Weather(loss=0.0 if self.undisturbed else rng.choice((0.0, 0.01, 0.02)), jitter_ns=1 * MS)
         network = VirtualNetwork(rng, delays, {node: rng.randint(0, 2) for node in nodes}, calm)
         super().__init__(self._make_world(config, network), CLOCK_ERROR_NS)
         self.world.foreign = self._foreign = ForeignNetwork(config.domain, seed)
@@ -155,7 +159,8 @@ class RingHistory(SimulatedRing):
 
     def _make_adversary(self, clocks: list[SimNode] | None = None) -> Adversary:
         targets = [node for node in self.world.nodes.values() if node.id != CONTROL_SOURCE]
-        return Adversary(self, targets, self.rng.choice((0, 2, 5, 10)), clocks, only=False)
+        strikes = self.rng.choice((0, 2, 5, 10))
+        return Adversary(self, targets, 0 if self.undisturbed else strikes, clocks, only=False)
 
     def _make_config(self, rng: Random, nack: NackSets | None) -> StripeConfig:
         mode: Mode = "lockstep" if rng.random() < 0.2 else "pipelined"
@@ -174,6 +179,15 @@ class RingHistory(SimulatedRing):
             homes=self._homes,
             nack=nack,
         )
+
+    def _with_pace(self, rng: Random, config: StripeConfig, delays: dict[tuple[int, int], int]) -> StripeConfig:
+        """Draw a hold time, often too short for the network, and the interval of beats; give the pairs' delays."""
+        if config.timing.mode == "lockstep":
+            return config
+        hold_ns = int(config.timing.hold_ns * rng.choice((0.05, 0.2, 0.5, 1.0)))
+        timing = replace(config.timing, hold_ns=hold_ns, beat_ns=rng.choice((5, 10, 20)) * MS)
+        known = {pair: delay_ns + 1 * MS for pair, delay_ns in delays.items()}
+        return replace(config, timing=timing, delays=known, clock_error_ns=CLOCK_ERROR_NS, reorder_ns=1 * MS)
 
     def _build_nodes(self) -> None:
         members = (*self._member_ids, *self._spare_ids)
@@ -297,6 +311,8 @@ class RingHistory(SimulatedRing):
         gap_ns = int(rng.choice((15, 40, 100)) * MS)
         for source in self._source_ids:
             self._workload(world.nodes[source], gap_ns, end_ns + 50 * MS)
+        if self.undisturbed:
+            return end_ns
         self.adversary.plan(self.faults_begin_ns, end_ns, rng.randint(0, 9))
         stoppable = [node for node in (*self.receivers, *self.secondaries) if node in self.adversary.targets]
         self._planned_stops.plan(stoppable, self.faults_begin_ns, end_ns)
@@ -315,6 +331,8 @@ class RingHistory(SimulatedRing):
 
     def _check_end(self) -> None:
         self.checker.check_end([*self.receivers, *self.secondaries], 2 * MS)
+        if self.undisturbed:
+            self.checker.check_nobody_late_alone()
         self.checker.check_no_loss(self._releasing(), self._witnessed())
 
     def _end_faults(self) -> None:

@@ -215,12 +215,14 @@ def steady_world(
     branch_of: dict[int, int] | None = None,
     branch_loss: float = 0.0,
     nack: NackSets | None = None,
+    as_in_paper: bool = False,
     build: type[SteadyWorld] = SteadyWorld,
 ) -> SteadyWorld:
     """Build a ring with this number of members and the same delay and loss between all nodes.
 
     Multicasts are also lost at the branches of a tree, for all members below (MS §3.9): `branch_of` gives the branch
     of each member, `branch_loss` the loss ratio. `nack` divides members into sets that send requests in turn (MS §5.2).
+    With `as_in_paper`, claims and requests are those of the paper in either mode.
 
     >>> ring = steady_world(3, 0.01)
     >>> ring.form()
@@ -241,9 +243,11 @@ def steady_world(
     delays = {(a, b): DELAY_NS for a in roles.nodes for b in roles.nodes if a != b}
     weather = Weather(loss=loss, branch_loss=branch_loss, jitter_ns=JITTER_NS)
     network = VirtualNetwork(rng, delays, branch_of or {}, weather)
+    timing = _timing(path, roles, mode, slot_ns, witnesses, nack)
     config = StripeConfig(
         stripe=0,
-        timing=_timing(path, roles, mode, slot_ns, witnesses, nack),
+        timing=replace(timing, beat_ns=0) if as_in_paper else timing,
+        as_in_paper=as_in_paper,
         witnesses=witnesses,
         membership=Membership(0, tuple(MemberLife(member, 1) for member in roles.members)),
         servers=roles.servers,
@@ -262,8 +266,12 @@ def steady_network(
     witnesses: Witnesses = "majority",
     gap_ns: int = 200 * MS,
     credit: int = 1024,
+    change: Callable[[Timing], Timing] | None = None,
 ) -> SteadyWorld:
-    """Build the ring of a network file with its links and timing rules, but with this mode, slot and witness."""
+    """Build the ring of a network file with its links, but with this mode, slot and witness, and rule 6's hold time.
+
+    `change` returns another timing.
+    """
     roles = Roles(
         tuple(receiver.id for receiver in network.receivers),
         tuple(server.id for server in network.reformation),
@@ -271,6 +279,8 @@ def steady_network(
     )
     path = network.path()
     timing = _timing(path, roles, mode, slot_ns, witnesses)
+    if change is not None:
+        timing = change(timing)
     config = replace(ring_config(network), timing=timing, witnesses=witnesses, credit=credit, nack=None)
     virtual = link_network(network, network.floors, Random(seed))
     return SteadyWorld(config, roles, virtual, seed, gap_ns, path.clock_error_ns)
