@@ -31,6 +31,7 @@ from levelcast.storage.node_store import NodeStore
 from levelcast.storage.tape.stamps import packet_fault
 from levelcast.wire.codec import encode, seal_message
 from levelcast.wire.messages import (
+    Beat,
     Data,
     Echo,
     FaultReason,
@@ -237,6 +238,19 @@ def test_malformed_datagrams_are_counted_by_reason_and_never_delivered(stage: St
     assert machine.batches == [[TOKEN]]
     assert running.counters.malformed == {"too short": 1, "bad magic": 1, "broken seal": 2, "wrong stripe": 1}
     assert running.counters.received == 6
+
+
+def test_a_machine_that_does_not_listen_to_beats_drops_them_unread(stage: Stage) -> None:
+    beat = Beat(PEER, 1, 7, (4, 5))
+    for listens in (True, False):
+        machine = Script()
+        machine.LISTENS = frozenset({Token, Beat} if listens else {Token})  # type: ignore[misc]
+        running = driver(stage, machine)
+        good = encode(beat, 0)
+        stage.inbox = [(each, FROM_PEER) for each in (good, good[:-1] + b"?", encode(TOKEN, 0), b"LC\2")]
+        running.turn()
+        assert machine.batches == [[beat, TOKEN] if listens else [TOKEN]]
+        assert running.counters.malformed == ({"broken seal": 1, "too short": 1} if listens else {"too short": 1})
 
 
 def test_records_that_no_tape_can_hold_stop_at_the_door_also_within_a_repair(stage: Stage) -> None:

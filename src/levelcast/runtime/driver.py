@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from levelcast import native
+from levelcast.native.layout import KIND_AT
 from levelcast.overlay.probe import Prober
 from levelcast.protocol.clock import ClockGuard
 from levelcast.protocol.effects import GROUP, Effect, Forget, Persist, Release, Send, ServeTape
@@ -42,6 +43,7 @@ from levelcast.timing.rules import Timing
 from levelcast.wire.codec import decode, encode
 from levelcast.wire.header import Malformed, sender_of, wrong_domain
 from levelcast.wire.messages import (
+    Beat,
     CatchUpPackets,
     Data,
     Echo,
@@ -54,6 +56,7 @@ from levelcast.wire.messages import (
     Token,
 )
 from levelcast.wire.packets import open_packets
+from levelcast.wire.token_codec import KIND_BEAT
 
 LONGEST_SLEEP_NS = 50_000_000
 GATHER_NS = 2_000_000
@@ -234,6 +237,7 @@ class Driver:
         self._own_tokens: list[Token] = []
         """Own tokens in the outbox."""
         self._listens = machine.LISTENS
+        self._drops_beats = Beat not in machine.LISTENS
         self._known: dict[int, Address] = {}
         self._probes: list[Probe | Echo] = []
         self._streaming = False
@@ -379,6 +383,8 @@ class Driver:
                     self._learn(datagram.source, source)
                     batch.append(datagram)
                 continue
+            if self._drops_beats and len(datagram) > KIND_AT and datagram[KIND_AT] == KIND_BEAT:
+                continue  # unread: beats are most of the traffic of an idle ring
             try:
                 found, message = decode(datagram)
             except Malformed as malformed:

@@ -124,9 +124,12 @@ def attempts_for(loss_ratio: float, members: int = 2, fault_ratio: float = FAULT
     return attempts
 
 
-def beat_interval_ns(delay_ns: int) -> int:
-    """Return β: a sixth of the largest delay, from 5 to 50 ms. Shorter beats cost datagrams, longer ones hold time."""
-    return min(max(delay_ns // BEATS_PER_DELAY, SHORTEST_BEAT_NS), LONGEST_BEAT_NS)
+def beat_interval_ns(delay_ns: int, slot_ns: int) -> int:
+    """Return β: a sixth of the largest delay, at least τ, and from 5 to 50 ms.
+
+    What a member claims grows once in τ, so shorter beats cost datagrams and bring nothing.
+    """
+    return min(max(delay_ns // BEATS_PER_DELAY, slot_ns, SHORTEST_BEAT_NS), LONGEST_BEAT_NS)
 
 
 def required_hold_ns(
