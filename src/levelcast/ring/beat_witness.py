@@ -145,7 +145,8 @@ class BeatWitness(Witness):
         log = self._logs.get(beat.sender)
         if log is not None:
             log.hear(beat, self._schedule)
-            self._known = None
+            if self._known is not None and not self._known[1].certain:
+                self._known = None
 
     def advance(self, have: int, records: Records) -> int:
         while self.witnessed < have:
