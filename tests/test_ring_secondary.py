@@ -367,7 +367,7 @@ def secondary_in_group(at: int = START) -> Secondary:
 def test_a_secondary_claims_only_behind_what_it_has_journaled() -> None:
     secondary = secondary_in_group()
     token = make_token(make_ring(), 1)
-    at = Turns(PIPELINED.request_ns, (P, Q)).next_of(P, START)
+    at = Turns(PIPELINED.request_ns, (P, Q), make_ring().lineage[-1].start_ns).next_of(P, START)
     effects = secondary.step((token,), at)
     (said, _) = sent(effects, GroupToken)
     assert said.have == 1

@@ -14,7 +14,7 @@ from tests.bulk_parts import Small, bulk, exact
 
 CASES = {
     "a ring": Small(5, 0, 0.05, hold_ms=65.0),
-    "two layers": Small(5, 2, 0.05, hold_ms=100.0),
+    "two layers": Small(5, 2, 0.07, hold_ms=110.0),
 }
 
 

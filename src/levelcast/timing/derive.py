@@ -167,7 +167,7 @@ def derive(path: Path, shape: Shape, given: Given = Given()) -> Derived:  # noqa
         ask_ns=max(recovery_ns, (shape.servers + 2) * backoff_ns),
         resend_ns=out_and_back_ns + 2 * slot_ns,
         stagger_ns=stagger_ns,
-        beat_ns=beat_interval_ns(path.delay_ns, slot_ns) if shape.mode == "pipelined" else 0,
+        beat_ns=beat_interval_ns(path.delay_ns) if shape.mode == "pipelined" else 0,
     )
     closed_ns = closed_form_ns(late_ns, max(request_ns - 2 * late_ns, 0), attempts)
     derived = Derived(timing, (), least_request_ns, least_hold_ns, closed_ns, rule_6_ns, given.bound_ns is not None)

@@ -119,7 +119,7 @@ class _Bound:
             losses, chance = losses + 1, _times(chance, worst)
         self.deaf = _times(chance, worst)
         """Chance that a claim is lost more often in a row than W7 allows for."""
-        self.beat_ns = group.beat_ns or beat_interval_ns(late_ns - 2 * group.clock_error_ns, group.slot_ns)
+        self.beat_ns = group.beat_ns or beat_interval_ns(late_ns - 2 * group.clock_error_ns)
         self.claim_ns = [max(self.quantile[j]) + self.beat_ns * losses for j in members]
         self.tokens: dict[tuple[int, int], _Repair] = {}
         self.data: dict[tuple[int, int], _Repair] = {}

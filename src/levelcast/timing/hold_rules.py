@@ -247,7 +247,7 @@ class HoldInput:
     def beat_ms(self) -> float:
         """β."""
         longest_ns = round(float((self.delay_ms + self.jitter_ms).max()) * 1e6)
-        return self.chosen_beat_ms or beat_interval_ns(longest_ns, round(self.slot_ms * 1e6)) / 1e6
+        return self.chosen_beat_ms or beat_interval_ns(longest_ns) / 1e6
 
     @cached_property
     def beat_phase_ms(self) -> Floats:

@@ -27,7 +27,7 @@ LATE_TARGET = 1e-5
 """Share of the releases that may be late at the worst receiver."""
 
 BEATS_PER_DELAY = 6
-SHORTEST_BEAT_NS, LONGEST_BEAT_NS = 5_000_000, 50_000_000
+SHORTEST_BEAT_NS, LONGEST_BEAT_NS = 10_000_000, 50_000_000
 
 GUARD_NS = 2_000_000
 """Time for handling that is added to the delay after which something counts as missing."""
@@ -124,12 +124,9 @@ def attempts_for(loss_ratio: float, members: int = 2, fault_ratio: float = FAULT
     return attempts
 
 
-def beat_interval_ns(delay_ns: int, slot_ns: int) -> int:
-    """Return β: a sixth of the largest delay, at least τ, and from 5 to 50 ms.
-
-    What a member claims grows once in τ, so shorter beats cost datagrams and bring nothing.
-    """
-    return min(max(delay_ns // BEATS_PER_DELAY, slot_ns, SHORTEST_BEAT_NS), LONGEST_BEAT_NS)
+def beat_interval_ns(delay_ns: int) -> int:
+    """Return β: a sixth of the largest delay, from 10 to 50 ms. Shorter beats cost datagrams, longer ones hold time."""
+    return min(max(delay_ns // BEATS_PER_DELAY, SHORTEST_BEAT_NS), LONGEST_BEAT_NS)
 
 
 def required_hold_ns(

@@ -4,7 +4,8 @@ Member j claims slot t in its first beat after it and its secondaries have every
 due for all at the w-th smallest of said_j(t) + H_j, and a receiver knows that once it has heard w such beats.
 
 - A secondary's `have` is in its group token, every β (`group_round_ns`). One that lacks a slot delays the claim no
-  longer than Δ_A allows (`StripeConfig.patience_ns`).
+  longer than Δ_A allows (`StripeConfig.patience_ns`). Each secondary is treated alone: one that counts again while the
+  primary waits for another does not delay it. So claims are up to β early if Δ_A is so short that many are left out.
 - A lost beat delays a claim by β, because the next one repeats it. A receiver that loses one is late alone if the slot
   is due meanwhile.
 - Beats are drawn for at most `MOST_EARS` receivers. The other secondaries hear the same as one in their city.
