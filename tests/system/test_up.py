@@ -23,7 +23,7 @@ from levelcast.market.synthetic import MOST_RECORDS
 from levelcast.network import Network, load_network
 from levelcast.node.cluster import FIRST_RESTART_S, Cluster, ClusterRun, Kill
 from levelcast.node.options import NodeOptions
-from levelcast.node.verdict import judge
+from levelcast.node.verdict import check_floors, judge
 from levelcast.protocol.events import NodeDied
 from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.reader import TapeReader
@@ -59,7 +59,10 @@ def perform(file: Path, network: Network, data: Path, kills: list[Kill]) -> Clus
     for _ in run.steps():
         pass
     verdict = judge(data, RECEIVERS, run.problems)
+    check_floors(cluster, network.stripes[0].name, verdict)
     assert verdict.problems == []
+    assert verdict.latency_ns is not None
+    assert network.timing().hold_ns < verdict.latency_ns[0] <= verdict.latency_ns[2]
     assert len({each.chain for each in verdict.receivers}) == 1
     assert not any(member.running for member in cluster.members.values())
     return cluster

@@ -16,6 +16,7 @@ from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import (
     Nanoseconds,
     common_slots,
+    first_entries,
     is_late,
     lateness_ns,
     read_together,
@@ -55,6 +56,8 @@ class ClusterVerdict:
     receivers: list[ReceiverFigures] = field(default_factory=list)
     spread_ns: tuple[int, int, int] = (0, 0, 0)
     """From the first to the last receiver's release of a slot, over all slots: median, p99, maximum."""
+    latency_ns: tuple[int, int, int] | None = None
+    """From a trade on its floor to its release, over all receivers: median, p99, maximum. None: floors not checked."""
     problems: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
 
@@ -143,6 +146,18 @@ def read_trades(directory: Path, time_field: str) -> TapeTrades:
     return TapeTrades(*(np.concatenate(parts) for parts in (slots, times, publishers, numbers)))
 
 
+def latencies_ns(log: RecordArray, trades: TapeTrades) -> Nanoseconds:
+    """Return the time from each trade with a release in the log to that release."""
+    entries = first_entries(log)
+    slots = entries["slot"]
+    at = np.searchsorted(slots, trades.slots)
+    known = at < len(slots)
+    known[known] = slots[at[known]] == trades.slots[known]
+    released = entries["released_ns"].astype(np.int64)
+    latencies: Nanoseconds = released[at[known]] - trades.times_ns[known]
+    return latencies
+
+
 def floor_problem(numbers: npt.NDArray[np.int64], published: int, unsafe: int, *, restarted: bool) -> str:
     """Return an error in a floor's trades on the tape, found by their numbers; "" for none.
 
@@ -163,16 +178,20 @@ def floor_problem(numbers: npt.NDArray[np.int64], published: int, unsafe: int, *
 
 
 def check_floors(cluster: Cluster, stripe: str, verdict: ClusterVerdict) -> None:
-    """Add a problem unless the tape has the trades of its floors: each once, in order, and no others.
+    """Add a problem unless the tape has the trades of its floors: each once, in order, and no others. Add the latency.
 
     A floor that had run before, or was restarted, has earlier trades on the tape.
     """
     floors = [member for member in cluster.of_role(FLOOR) if member.place.stripe == stripe]
-    directory = next(member.place.part for member in cluster.releasing if member.place.stripe == stripe)
-    if verdict.unfinished and not has_tape(cluster.data / directory):
+    names = [member.place.part for member in cluster.releasing if member.place.stripe == stripe]
+    if verdict.unfinished and not has_tape(cluster.data / names[0]):
         return
     try:
-        trades = read_trades(cluster.data / directory, "ts_event")
+        trades = read_trades(cluster.data / names[0], "ts_event")
+        logs = read_together(
+            {name: cluster.data / name / "releases" for name in names if has_tape(cluster.data / name)}
+        )
+        verdict.latency_ns = three_quantiles(np.concatenate([latencies_ns(log, trades) for log in logs.values()]))
     except TapeError:
         return  # `judge` has reported it
     most = cluster.network.carriage.packet_bytes // TRADE.itemsize

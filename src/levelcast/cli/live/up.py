@@ -194,11 +194,16 @@ def _print_verdict(console: Console, cluster: Cluster, verdict: ClusterVerdict) 
     stripe = cluster.members[verdict.receivers[0].name].place.stripe if verdict.receivers else None
     floors = [member for member in cluster.of_role(FLOOR) if member.place.stripe == stripe]
     published = sum(member.status.get("published", 0) for member in floors)
+    latency: tuple[str, ...] = ()
+    if verdict.latency_ns is not None:
+        seconds = " / ".join(f"{ns / 1e9:.3f}" for ns in verdict.latency_ns)
+        latency = (f"Latency of a trade, from its floor to a release: {seconds} s (p50 / p99 / max).",)
     for line in (
         "late: not ready at timestamp + Δ_A, by protocol; all that a node missed while it was down is late.",
         "delay: from the time from which a release was possible to the release; the process ran late.",
         f"Published since the floors' last start: {published:,} records.",
         f"Spread of a slot over all receivers: {show_ms(verdict.spread_ns)} ms (p50 / p99 / max).",
+        *latency,
     ):
         console.print(line, style="dim", soft_wrap=True)
     if not verdict.identical:
@@ -221,6 +226,7 @@ def _as_json(cluster: Cluster, verdicts: dict[str, ClusterVerdict], contention: 
             "problems": verdict.problems,
             "unfinished": verdict.unfinished,
             "spread_ns": verdict.spread_ns,
+            "latency_ns": verdict.latency_ns,
             "receivers": [asdict(each) for each in verdict.receivers],
         }
 

@@ -19,7 +19,15 @@ import numpy as np
 from levelcast.network.roles import RECEIVER
 from levelcast.node.demo.run import FloorLine, Show
 from levelcast.node.demo.subscribers import DemoSubscriber
-from levelcast.node.verdict import ReceiverFigures, TapeTrades, floor_problem, judge, read_trades, three_quantiles
+from levelcast.node.verdict import (
+    ReceiverFigures,
+    TapeTrades,
+    floor_problem,
+    judge,
+    latencies_ns,
+    read_trades,
+    three_quantiles,
+)
 from levelcast.records import TRADE, RecordArray
 from levelcast.runtime.cpu_contention import CpuContention
 from levelcast.storage.append_file import TapeError
@@ -128,7 +136,7 @@ def _line(
         int(log["records"][~late].sum()),
         int(log["records"][late].sum()),
         three_quantiles(_delays(log))[:2],
-        three_quantiles(_latencies(log, trades))[:2],
+        three_quantiles(latencies_ns(log, trades))[:2],
         three_quantiles(behind)[:2],
         lives.total(name, "requests"),
         lives.total(name, "lost_on_purpose"),
@@ -143,18 +151,6 @@ def _delays(log: RecordArray) -> Nanoseconds:
     """Return the scheduling delay of every slot that was on time."""
     entries = first_entries(log)
     return scheduling_ns(entries[~is_late(entries)])
-
-
-def _latencies(log: RecordArray, trades: TapeTrades) -> Nanoseconds:
-    """Return the latency of every trade with a release in the log."""
-    entries = first_entries(log)
-    slots = entries["slot"]
-    at = np.searchsorted(slots, trades.slots)
-    known = at < len(slots)
-    known[known] = slots[at[known]] == trades.slots[known]
-    released = entries["released_ns"].astype(np.int64)
-    latencies: Nanoseconds = released[at[known]] - trades.times_ns[known]
-    return latencies
 
 
 def _evenness(logs: Mapping[str, RecordArray], killed: set[str]) -> tuple[dict[str, Nanoseconds], Nanoseconds]:
