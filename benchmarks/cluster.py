@@ -254,8 +254,8 @@ def sweep(spark: Any, place: Place) -> None:
 
 def matrix(spark: Any, place: Place) -> None:
     """`pipeline load probes` and `matrix`."""
+    from levelcast.network.measured.file import measured_file
     from levelcast.pipeline.input import probes
-    from levelcast.pipeline.matrix.file import measured_file
     from levelcast.pipeline.matrix.job import measure
 
     lake = place.lake("network")

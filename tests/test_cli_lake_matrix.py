@@ -92,7 +92,7 @@ def test_what_can_be_told_without_spark_is_told_at_once(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("spark")
 def test_a_lake_without_probes_is_told_so(tmp_path: Path) -> None:
     Lake.create(tmp_path / "lake")
-    assert "has no probes; run `levelcast pipeline load probes" in one_sentence(
+    assert "has neither measured paths nor probes; run `levelcast pipeline load paths DATA" in one_sentence(
         levelcast_here("matrix", "--lake", tmp_path / "lake", "--master", "local[1]")
     )
 

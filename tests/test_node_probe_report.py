@@ -26,7 +26,7 @@ def prober(probes: int) -> Prober:
     for number in range(1, probes + 1):
         now = T0 + number * 100 * MS
         made.step([], now)
-        made.step([Echo(2, 1, number, now, now + 4 * MS)], now + 10 * MS)
+        made.step([(Echo(2, 1, number, now, now + 4 * MS, now + 4 * MS), now + 10 * MS)], now + 10 * MS)
     return made
 
 

@@ -27,9 +27,9 @@ def test_a_probe_goes_to_all_and_each_echo_is_a_sample() -> None:
     assert prober.wake_ns == T0 + EVERY
     other = Prober(2, [1, 3], None, T0)
     assert other.wake_ns is None
-    (echo,) = sends(other.step([Probe(1, 1, T0)], T0 + 7 * MS))
-    assert echo == Send(1, Echo(2, 1, 1, T0, T0 + 7 * MS))
-    prober.step([Echo(2, 1, 1, T0, T0 + 7 * MS)], T0 + 16 * MS)
+    (echo,) = sends(other.step([(Probe(1, 1, T0), T0 + 7 * MS)], T0 + 9 * MS))
+    assert echo == Send(1, Echo(2, 1, 1, T0, T0 + 7 * MS, T0 + 9 * MS))
+    prober.step([(Echo(2, 1, 1, T0, T0 + 7 * MS, T0 + 9 * MS), T0 + 18 * MS)], T0 + 19 * MS)
     (sample,) = prober.samples
     assert (sample.number, sample.at_ns, sample.peer) == (1, T0, 2)
     assert (sample.round_trip_ns, sample.one_way_ns) == (16 * MS, 7 * MS)
@@ -39,16 +39,17 @@ def test_a_probe_goes_to_all_and_each_echo_is_a_sample() -> None:
 def test_an_echo_counts_once_and_only_of_a_probe_of_this_life() -> None:
     prober = Prober(1, [2], EVERY, T0)
     prober.step([], T0)
-    echo = Echo(2, 1, 1, T0, T0 + MS)
-    prober.step([echo, echo, echo._replace(to=9), echo._replace(sent_ns=T0 - 1), echo._replace(number=7)], T0 + 2 * MS)
-    prober.step([echo._replace(sender=5)], T0 + 3 * MS)
+    echo = Echo(2, 1, 1, T0, T0 + MS, T0 + MS)
+    others = [echo, echo._replace(to=9), echo._replace(sent_ns=T0 - 1), echo._replace(number=7)]
+    prober.step([(each, T0 + 2 * MS) for each in (echo, *others)], T0 + 2 * MS)
+    prober.step([(echo._replace(sender=5), T0 + 3 * MS)], T0 + 3 * MS)
     assert len(prober.samples) == 1
 
 
 def test_clocks_that_cannot_both_be_right_leave_the_round_trip_alone() -> None:
     prober = Prober(1, [2], EVERY, T0)
     prober.step([], T0)
-    prober.step([Echo(2, 1, 1, T0, T0 - 5 * MS)], T0 + 2 * MS)
+    prober.step([(Echo(2, 1, 1, T0, T0 - 5 * MS, T0 - 5 * MS), T0 + 2 * MS)], T0 + 2 * MS)
     assert [(sample.round_trip_ns, sample.one_way_ns) for sample in prober.samples] == [(2 * MS, None)]
     assert prober.peers[2].clocks_apart == 1
 
@@ -56,7 +57,7 @@ def test_clocks_that_cannot_both_be_right_leave_the_round_trip_alone() -> None:
 def answered(prober: Prober, now: int, number: int) -> None:
     """Send the next probe at `now`; it is answered at once."""
     prober.step([], now)
-    prober.step([Echo(2, 1, number, now, now + MS)], now + 2 * MS)
+    prober.step([(Echo(2, 1, number, now, now + MS, now + MS), now + 2 * MS)], now + 2 * MS)
 
 
 def test_a_loss_is_known_when_the_peer_answers_again() -> None:
@@ -93,7 +94,7 @@ def test_a_peer_that_never_answered_has_lost_nothing() -> None:
 
 def test_answers_are_bounded_by_the_second() -> None:
     other = Prober(2, [1], None, T0)
-    flood = [Probe(1, number, T0) for number in range(MOST_ANSWERS + 50)]
+    flood = [(Probe(1, number, T0), T0) for number in range(MOST_ANSWERS + 50)]
     assert len(other.step(flood, T0)) == MOST_ANSWERS
     assert other.refused == 50
     assert len(other.step(flood[:5], T0 + 1_000_000_000)) == 5
@@ -109,7 +110,7 @@ def test_a_planted_network_is_measured() -> None:
         now, _, node, message = heapq.heappop(due)
         if now > T0 + 2_000 * EVERY:
             break
-        for send in sends(probers[node].step([message] if message is not None else [], now)):
+        for send in sends(probers[node].step([(message, now)] if message is not None else [], now)):
             assert isinstance(send.message, Probe | Echo)
             together = random.random() < 0.1
             for to in (2, 3) if send.to == GROUP else (send.to,):

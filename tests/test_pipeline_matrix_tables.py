@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from levelcast.network import NetworkError, load_network
+from levelcast.network.measured.file import measured_file
+from levelcast.network.measured.matrix import Helper, Hour, Shared, expected_ns, helpers_of, missed_too
+from levelcast.network.measured.timing import MatrixResult, UnmeasuredError
 from levelcast.network.stripe_config import ring_config
 from levelcast.pipeline.matrix import job as matrix_job
 from levelcast.pipeline.matrix import tables as matrix_tables
-from levelcast.pipeline.matrix.file import measured_file
-from levelcast.pipeline.matrix.tables import Helper, Hour, Shared, expected_ns, helpers_of, missed_too
 from tests.spark_parts import spark
 
 pytest.importorskip("pyspark")
@@ -100,7 +101,7 @@ def test_quantiles_and_loss_of_a_handful_of_probes(spark: Any) -> None:
 
 def test_approximate_quantiles_are_within_their_rank(spark: Any) -> None:
     rows = [["a", "b", T0 + n, 2 * n, 0.0, None] for n in range(1, 5_001)]
-    row = one_row(matrix_tables.network_matrix(frame(spark, rows), exact=False), "a", "b")
+    row = one_row(matrix_tables.matrix_of_probes(frame(spark, rows), exact=False), "a", "b")
     assert [row["p50_ns"], row["p999_ns"]] == pytest.approx([2_500, 4_995], abs=2)
 
 
@@ -257,7 +258,7 @@ def planted(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
-def measure(spark: Any, here: Path, hour: str, quantile: float = 0.99) -> matrix_job.MatrixResult:
+def measure(spark: Any, here: Path, hour: str, quantile: float = 0.99) -> MatrixResult:
     return matrix_job.measure(spark, Lake(here / "lake"), load_network(here / "bare.toml"), hour, quantile)
 
 
@@ -356,7 +357,7 @@ def test_the_same_probes_land_once(spark: Any, planted: Path) -> None:
 def test_an_hour_without_probes_and_a_lake_without_any(spark: Any, planted: Path, tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="no probes for the hour 2026-11-17T05; available: 2026-11-16T00, 2026"):
         measure(spark, planted, "2026-11-17T05")
-    with pytest.raises(LakeError, match="has no probes"):
+    with pytest.raises(LakeError, match="has neither measured paths nor probes"):
         matrix_job.measure(spark, Lake.create(tmp_path / "lake"), None, "worst", 0.99)
 
 
@@ -383,5 +384,5 @@ def test_a_pair_without_probes_is_named(spark: Any, tmp_path: Path) -> None:
     assert any("pairs have fewer than 100 answered probes" in remark for remark in measured.remarks)
     given = '[timing]\nlate = "1s"\nattempts = 3\n'
     (tmp_path / "none.toml").write_text(text.replace("[timing]\n", given))
-    with pytest.raises(LakeError, match=r"no probe between a and d in the hour .*, and the network file has no link"):
+    with pytest.raises(UnmeasuredError, match=r"no probe between a and d in the hour .*, and the network file has no"):
         matrix_job.measure(spark, lake, load_network(tmp_path / "none.toml"), "worst", 0.99)

@@ -217,6 +217,16 @@ def test_a_message_is_missing_after_the_delay_of_its_sender_and_never_later_than
     assert plan.missing_after_ns(5) == 50 * MS, "the file has no delay of this pair"
 
 
+def test_a_measured_delay_replaces_that_of_the_file() -> None:
+    """It contains the offset of the clocks, so their error is not added, and it may be negative."""
+    plan = wide_plan()
+    plan.measured_ns = {2: 44 * MS, 3: 80 * MS, 4: -MS}
+    assert plan.missing_after_ns(2) == 44 * MS + GUARD_NS
+    assert plan.missing_after_ns(3) == 50 * MS, "never later than the largest"
+    assert plan.missing_after_ns(4) == GUARD_NS
+    assert plan.missing_after_ns(5) == 50 * MS
+
+
 def test_what_two_members_ask_for_within_a_request_interval_is_sent_to_all() -> None:
     audience = RetransmitScope(PIPELINED)
     assert not audience.is_everybody("packet", 1, START)

@@ -31,7 +31,7 @@ def witness_of(witnesses: Witnesses = "majority") -> BeatWitness:
 
 
 def beat(member: int, number: int, *haves: int) -> Beat:
-    return Beat(member, RING.generation, number, haves)
+    return Beat(member, RING.generation, number, haves, number + 1, 0)
 
 
 def said_ns(member: int, number: int) -> int:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from levelcast.network import Link
+from levelcast.overlay.paths import ENOUGH, Paths
 from levelcast.protocol.effects import (
     GROUP,
     Effect,
@@ -29,7 +30,7 @@ from levelcast.runtime.impairment import Impairment
 from levelcast.runtime.sockets import RECEIVERS, Address, Arrival
 from levelcast.storage.node_store import NodeStore
 from levelcast.storage.tape.stamps import packet_fault
-from levelcast.wire.codec import encode, seal_message
+from levelcast.wire.codec import decode, encode, seal_message
 from levelcast.wire.messages import (
     Beat,
     Data,
@@ -40,6 +41,7 @@ from levelcast.wire.messages import (
     Invite,
     Message,
     Packet,
+    PathRow,
     Probe,
     Promised,
     Repair,
@@ -241,7 +243,7 @@ def test_malformed_datagrams_are_counted_by_reason_and_never_delivered(stage: St
 
 
 def test_a_machine_that_does_not_listen_to_beats_drops_them_unread(stage: Stage) -> None:
-    beat = Beat(PEER, 1, 7, (4, 5))
+    beat = Beat(PEER, 1, 7, (4, 5), 8, NOW)
     for listens in (True, False):
         machine = Script()
         machine.LISTENS = frozenset({Token, Beat} if listens else {Token})  # type: ignore[misc]
@@ -314,7 +316,7 @@ def test_a_process_with_the_same_name_is_noticed_and_not_believed(stage: Stage) 
     stage.inbox = [(encode(Probe(ME, 7, 5), 0), FROM_PEER)]
     running.turn()
     assert running.counters.namesakes == 2
-    echo = encode(Echo(ME, ME, 7, 5, stage.now), 0)
+    echo = encode(Echo(ME, ME, 7, 5, stage.now, stage.now), 0)
     assert stage.diary == [("learn", ME, FROM_PEER), ("send", ME, echo)], "a process that starts under this id is told"
 
 
@@ -545,3 +547,38 @@ def test_what_the_next_release_sends_is_made_before_its_instant(stage: Stage, mo
     running.turn()
     assert made == [5, 6], "the second came without notice"
     assert [line[1] for line in stage.diary if line[0] == "release"] == [5, 6]
+
+
+class Learner(Script):
+    """A machine that remembers the delays that it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.delays: list[Mapping[int, int]] = []
+
+    def learn_delays(self, delays_ns: Mapping[int, int]) -> None:
+        self.delays.append(delays_ns)
+
+
+def test_beats_and_probes_measure_paths_whose_figures_are_published_and_used(stage: Stage) -> None:
+    machine = Learner()
+    paths = Paths(ME, [PEER, 103], stage.now)
+    running = Driver(ME, 0, machine, stage, stage, clock=stage, paths=paths)
+    for number in range(1, ENOUGH + 1):
+        stage.inbox = [(encode(Beat(PEER, 1, number, (5,), number, stage.now - 20 * MS), 0), FROM_PEER)]
+        running.turn()
+    assert PEER in paths.meters
+    stage.now += 2_000 * MS
+    probe, row = Probe(103, 1, stage.now - 5 * MS), PathRow(103, ())
+    stage.inbox = [(encode(probe, 0), FROM_PEER), (encode(row, 0), FROM_PEER)]
+    running.turn()
+    assert set(paths.meters) == {PEER, 103}
+    assert 103 in paths.rows
+    assert abs(machine.delays[-1][PEER] - 20 * MS) <= MS
+    sent = [
+        decode(entry[2]).message
+        for entry in stage.diary
+        if entry[:2] == ("send", GROUP) and isinstance(entry[2], bytes)
+    ]
+    rows = [message for message in sent if isinstance(message, PathRow)]
+    assert {path.peer for path in rows[-1].paths} == {PEER, 103}

@@ -58,7 +58,7 @@ def test_a_namesake_on_another_machine_answers_the_probe(domain: int, found: boo
                     probe = decode(datagram).message
                     assert isinstance(probe, Probe)
                     there.learn(101, source)
-                    there.send(101, [b"noise", encode(Echo(101, 101, probe.number, probe.sent_ns, 1), domain)])
+                    there.send(101, [b"noise", encode(Echo(101, 101, probe.number, probe.sent_ns, 1, 1), domain)])
 
         answering = Thread(target=answer)
         answering.start()

@@ -42,6 +42,8 @@ from levelcast.wire.messages import (
     Message,
     Pace,
     Packet,
+    PathFigures,
+    PathRow,
     Probe,
     Promised,
     Repair,
@@ -56,6 +58,7 @@ from tests.fuzz.targets import TARGETS
 
 u16 = st.integers(0, 2**16 - 1)
 u32 = st.integers(0, 2**32 - 1)
+i32 = st.integers(-(2**31), 2**31 - 1)
 u64 = st.integers(0, 2**64 - 1)
 STRIPE = 1
 """The one that packets here are sealed for."""
@@ -118,11 +121,15 @@ def a_pace(members: tuple[MemberLife, ...]) -> st.SearchStrategy[Pace]:
     return st.builds(Pace, times_ns, beats, cutoffs) | st.builds(Pace, times_ns, st.just(0), st.just(()))
 
 
+a_path = st.builds(PathFigures, u16, u32, u32, u32, i32, i32, i32, i32, u64, st.binary(min_size=32, max_size=32))
+
+
 @st.composite
 def a_beat(draw: st.DrawFn) -> Beat:
     rises = draw(st.lists(st.integers(0, 2**16 - 1), max_size=7))
     haves = list(accumulate(rises, initial=draw(st.integers(0, 2**63))))
-    return Beat(draw(u16), draw(u64), draw(st.integers(len(rises), 2**64 - 1)), tuple(haves))
+    number = draw(st.integers(len(rises), 2**64 - 1))
+    return Beat(draw(u16), draw(u64), number, tuple(haves), draw(u64), draw(times_ns))
 
 
 def authored(message: Any) -> Any:
@@ -169,7 +176,8 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
     LineHolders: line_holders,
     LineRequest: st.builds(LineRequest, u16, u64, u64),
     Probe: st.builds(Probe, u16, u64, u64),
-    Echo: st.builds(Echo, u16, u16, u64, u64, u64),
+    Echo: st.builds(Echo, u16, u16, u64, u64, u64, u64),
+    PathRow: st.builds(PathRow, u16, st.lists(a_path, max_size=16).map(tuple)),
 }
 messages = st.one_of(list(KINDS.values()))
 
@@ -183,7 +191,8 @@ RING = Ring(
     *(3, 9, 1, Membership(2, LIVES), True),
     *(LIVES, (Era(3, 101, 10**18),), ((1, "233.252.0.1:7001"),)),
 )
-BEAT = Beat(1, 3, 12, (96, 97, 97, 99))
+BEAT = Beat(1, 3, 12, (96, 97, 97, 99), 1_012, 10**18)
+PATHS = PathRow(1, (PathFigures(2, 1_200, 12, 9, 69_900, 71_250, 75_850, -5, 4_711, bytes(range(32))),))
 PACED = RING._replace(pace=Pace(420_000_000, 25_000_000, (Cutoff(1, 220_000_000),)))
 JOIN = Join(
     *(3, 1, 1, 2, 99, 90, 10**18, (Era(2, 1, 10**18),)),
@@ -211,7 +220,8 @@ EXAMPLES: list[Message] = [
     LINES,
     LineRequest(301, 3, 7),
     Probe(301, 8, 10**18),
-    Echo(9, 301, 8, 10**18, 10**18 + 5),
+    Echo(9, 301, 8, 10**18, 10**18 + 5, 10**18 + 7),
+    PATHS,
     CatchUpPackets(1, 10, (PACKET, PACKET._replace(number=13, payload=b"abc"))),
 ]
 
@@ -360,7 +370,7 @@ def test_a_damaged_body_is_rejected_or_has_one_encoding(message: Message, data: 
         (2, "<B", 1, Reason.VERSION_1),
         (2, "<B", 3, Reason.UNKNOWN_VERSION),
         (3, "<B", 0, Reason.UNKNOWN_KIND),
-        (3, "<B", 21, Reason.UNKNOWN_KIND),
+        (3, "<B", 22, Reason.UNKNOWN_KIND),
         (16, "<I", 2**32 - 1, Reason.WRONG_LENGTH),
         (20, "<B", 0, Reason.UNKNOWN_SEAL),
         (20, "<B", 2, Reason.UNKNOWN_SEAL),
@@ -412,7 +422,9 @@ BODY = HEADER_SIZE
         (PACED, BODY + 104, "<Q", 2**63),  # a time that no signed number holds
         (BEAT, BODY, "<Q", 2),  # more claims than beats
         (BEAT, BODY + 8, "<Q", 2),  # claims below 0
-        (BEAT, BODY + 16, "<I", 8),  # more claims than a beat repeats
+        (BEAT, BODY + 24, "<Q", 2**63),  # the time at which it was sent
+        (BEAT, BODY + 32, "<I", 8),  # more claims than a beat repeats
+        (PATHS, BODY, "<I", 17),  # more paths than a row has
         (RING, BODY + 66, "<B", 0xFF),  # no UTF-8
         (GroupRequest(301, 0, 5, 1, 302), 8, "<Q", 1),  # a generation in a kind that has none
         (Group(6, 9, 1, (301, 302)), BODY + 2, "<I", group_codec.MAX_GROUP + 1),

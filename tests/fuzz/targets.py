@@ -42,8 +42,8 @@ def _core() -> tuple[Check, list[bytes]]:
     examples: list[messages.Message] = [
         data,
         token,
-        messages.Beat(2, 3, 40, (90, 91, 91, 99)),
-        messages.Beat(2, 3, 0, (99,)),
+        messages.Beat(2, 3, 40, (90, 91, 91, 99), 41, 10**18),
+        messages.Beat(2, 3, 0, (99,), 1, 10**18),
         messages.Request(1, 3, 90, (91, 95), (run,)),
         messages.Repair(1, (token, data, ring, group, lines)),
         messages.CatchUpPackets(1, 10, (messages.Packet(7, 1, 12, 2, b"ab"),)),
@@ -64,7 +64,9 @@ def _core() -> tuple[Check, list[bytes]]:
         lines,
         messages.LineRequest(301, 3, 7),
         messages.Probe(1, 7, 10**18),
-        messages.Echo(2, 1, 7, 10**18, 10**18 + 5),
+        messages.Echo(2, 1, 7, 10**18, 10**18 + 5, 10**18 + 9),
+        messages.PathRow(2, ()),
+        messages.PathRow(2, (messages.PathFigures(1, 9, 1, 1, -5, 20, 30, 40, 10, b"\xff" * 32),)),
     ]
 
     def check(datagram: bytes) -> None:

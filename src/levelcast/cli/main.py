@@ -74,6 +74,10 @@ COMMANDS = {
         "Publish the trades of files, each through its floor, and wait until the ring has witnessed all of them.",
     ),
     "status": CommandEntry("live.status:status", "Show the status of the running nodes of a network."),
+    "network": CommandEntry(
+        "live.network:network",
+        "Show the delay and loss between the running nodes, as they measure it from their own messages.",
+    ),
     "watch": CommandEntry(
         "live.watch:watch", "Print the trades of a region's edge: a table on a terminal, CSV otherwise."
     ),

@@ -83,6 +83,10 @@ _LABELLED = (
     Metric("probes.{peer}.lost", "probes_lost_total", "Probes lost in either direction."),
     Metric("probes.{peer}.last_ns", "probe_round_trip_seconds", "Last round-trip time to the peer.", 1e-9),
     Metric("probes.{peer}.least_ns", "probe_least_round_trip_seconds", "Minimum round-trip time to the peer.", 1e-9),
+    Metric("paths.{peer}.heard", "path_messages", "Beats or probes of the peer that arrived in the last 10 minutes."),
+    Metric("paths.{peer}.loss_ratio", "path_loss_ratio", "Fraction of them that was lost on the way here."),
+    Metric("paths.{peer}.p50_ns", "path_delay_seconds", "Median delay from the peer, by two clocks.", 1e-9),
+    Metric("paths.{peer}.p99_ns", "path_delay_p99_seconds", "0.99 quantile of the delay from the peer.", 1e-9),
 )
 
 

@@ -31,10 +31,13 @@ from levelcast.network import Network
 from levelcast.network.placement import links_to, place_of, places, probed_by
 from levelcast.network.stripe_config import ring_config
 from levelcast.node.options import NodeOptions
+from levelcast.node.path_log import DIRECTORY, PathLog, PathRecorder
+from levelcast.node.path_report import path_page, path_status
 from levelcast.node.probe_report import probe_page, probe_status
 from levelcast.node.roles import ROLES
 from levelcast.node.roles.base import NodeSetup
 from levelcast.node.status import StatusService
+from levelcast.overlay.paths import Paths
 from levelcast.overlay.probe import Prober
 from levelcast.protocol.events import (
     ClockBack,
@@ -116,7 +119,9 @@ class Node:
             self.role = role = ROLES[place.role.name](setup)
             opened.callback(role.store.close)
             self._until_ns = setup.until_ns
-            services: list[Service] = []
+            paths = Paths(place.id, probed_by(network, place), now)
+            log = PathLog(data / place.part / DIRECTORY, place.id, self._names, self._sites, now)
+            services: list[Service] = [PathRecorder(log, paths, now, self._note)]
             for service in chain(role.services(), self._status_pages(network, options)):
                 services.append(service)
                 opened.callback(service.close)
@@ -137,6 +142,7 @@ class Node:
             work=role.work(),
             services=services,
             prober=Prober(place.id, probed_by(network, place), network.probe_ns, now),
+            paths=paths,
             quiet_ns=quiet_before_release(config.timing),
             spin_ns=SPIN_NS if self._become_punctual(options.realtime) else 0,
             on_event=self._note,
@@ -151,7 +157,8 @@ class Node:
             host = network.status.address if network.status is not None else LOOPBACK
             address = (host, options.status_port) if options.status_port else None
         if address is not None:
-            self._page = StatusService(address, self.role, self.status, self.probes, self.place.part, self._names)
+            pages = {"/probes": self.probes, "/paths": self.paths}
+            self._page = StatusService(address, self.role, self._complete, pages, self.place.part, self._names)
             yield self._page
 
     def _note(self, event: Event) -> None:
@@ -282,8 +289,20 @@ class Node:
             status["probes"] = probe_status(driver.prober, self._names)
         return status | self.role.status(counters, self._names, time.time_ns())
 
+    def _complete(self) -> dict[str, Any]:
+        """Return the status with the paths, which the status line leaves out."""
+        assert self.driver.paths is not None
+        return self.status() | {"paths": path_status(self.driver.paths, self._names)}
+
     def probes(self) -> dict[str, Any]:
         """Return the last delay and loss samples of this node."""
-        part = {"name": self.place.name, "part": self.place.part, "site": self.place.site}
         assert self.driver.prober is not None
-        return part | probe_page(self.driver.prober, self._names, self._sites)
+        return self._whose() | probe_page(self.driver.prober, self._names, self._sites)
+
+    def paths(self) -> dict[str, Any]:
+        """Return the matrix of delay and loss as this node knows it."""
+        assert self.driver.paths is not None
+        return self._whose() | path_page(self.driver.paths, self._names, self._sites)
+
+    def _whose(self) -> dict[str, Any]:
+        return {"name": self.place.name, "part": self.place.part, "site": self.place.site}

@@ -5,6 +5,7 @@
 | `/status`  | everything as one JSON object; used by `levelcast status`                 |
 | `/metrics` | its values for Prometheus (`levelcast.node.metrics`)                       |
 | `/probes`  | its last samples of delay and loss; used by `levelcast probe`             |
+| `/paths`   | delay and loss of all paths that it knows; used by `levelcast network`    |
 | `/`        | name, role and version of the node                                        |
 
 Between requests a node only counts releases in buckets and keeps its last reports.
@@ -17,7 +18,7 @@ import os
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,7 +110,7 @@ class StatusService(Responder):
         address: Address,
         role: Role,
         known: Callable[[], Status],
-        probes: Callable[[], Status] | None = None,
+        pages: Mapping[str, Callable[[], Status]] | None = None,
         node: str = "",
         names: Names | None = None,
     ) -> None:
@@ -122,10 +123,9 @@ class StatusService(Responder):
         self._known = known
         self._began_s = time.monotonic()
         self._apart_ns = time.time_ns() - time.monotonic_ns()
-        pages: dict[str, Callable[[int], Page]] = {"/": self._index, "/status": self._json, "/metrics": self._metrics}
-        if probes is not None:
-            pages["/probes"] = lambda _: Page("application/json", json.dumps(probes()) + "\n")
-        super().__init__(address, pages, lambda: role.machine.wake_ns)
+        served: dict[str, Callable[[int], Page]] = {"/": self._index, "/status": self._json, "/metrics": self._metrics}
+        served |= {path: _json_page(made) for path, made in (pages or {}).items()}
+        super().__init__(address, served, lambda: role.machine.wake_ns)
 
     def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
         self.lateness.add(now - release.scheduled_ns)
@@ -177,3 +177,7 @@ def _resident_bytes() -> int:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):  # not Linux
         return 0
+
+
+def _json_page(make: Callable[[], Status]) -> Callable[[int], Page]:
+    return lambda _: Page("application/json", json.dumps(make()) + "\n")

@@ -1,8 +1,9 @@
 """Measure the network from inside (TT §2): a probe to all nodes, an echo from each, on the path of the tokens.
 
 A prober multicasts a numbered probe with its time every `every_ns`; each node that receives it replies to the prober
-alone, with that time and its own. So each reply yields the round-trip time from one clock, and the one-way delay from
-two. The same probe goes to all nodes, so a loss that several of them have in common is visible.
+alone, with that time, and by its own clock the times of the arrival and of the reply. So each reply yields the
+round-trip time, without the time that the peer needed, and the one-way delay from two clocks. The same probe goes to
+all nodes, so a loss that several of them have in common is visible.
 
 - A probe that is not answered within `WAIT_NS` is lost, in either direction. Losses are recorded when the peer answers
   again: if more than `AWAY` probes in a row were not answered, the peer was down, and no loss is counted.
@@ -77,16 +78,19 @@ class Prober:
         self._limits: dict[int, RateLimit] = {}
         """Limit of the answers to each peer."""
 
-    def step(self, batch: Iterable[Probe | Echo], now: int) -> list[Effect]:
-        """Answer probes, record answers and losses, and send the next probe if it is due."""
+    def step(self, batch: Iterable[tuple[Probe | Echo, int]], now: int) -> list[Effect]:
+        """Answer probes, record answers and losses, and send the next probe if it is due.
+
+        Each message is given with the time of its arrival, which may be before `now`.
+        """
         effects: list[Effect] = []
-        for message in batch:
+        for message, at_ns in batch:
             if isinstance(message, Probe):
                 if self._may_answer(message.sender, now):
-                    echo = Echo(self._node, message.sender, message.number, message.sent_ns, now)
+                    echo = Echo(self._node, message.sender, message.number, message.sent_ns, at_ns, now)
                     effects.append(Send(message.sender, echo))
             elif message.to == self._node:
-                self._on_echo(message, now)
+                self._on_echo(message, at_ns)
         if self.every_ns is not None:
             self._give_up(now)
             if self.wake_ns is None or now >= self.wake_ns:
@@ -102,13 +106,14 @@ class Prober:
         self.refused += not answers
         return answers
 
-    def _on_echo(self, echo: Echo, now: int) -> None:
+    def _on_echo(self, echo: Echo, at_ns: int) -> None:
+        """Record an answer. The time that the peer needed for it is not part of the round trip."""
         sent_ns, waiting = self._open.get(echo.number, (0, set()))
         if echo.sender not in waiting or echo.sent_ns != sent_ns:
             return  # already answered, timed out, or of an earlier life
         waiting.remove(echo.sender)
         peer = self.peers[echo.sender]
-        round_trip, one_way = now - sent_ns, echo.heard_ns - sent_ns
+        round_trip, one_way = at_ns - sent_ns - (echo.left_ns - echo.heard_ns), echo.heard_ns - sent_ns
         if round_trip < 0:
             return
         self._settle(echo.sender, peer)

@@ -327,6 +327,14 @@ class RetentionFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PathsNotWritten(Event):
+    """Measured delay and loss could not be written."""
+
+    KIND = "paths"
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class TornTailCut(Event):
     """A write that was interrupted before the start was removed from a file; its bytes are kept."""
 
@@ -379,7 +387,7 @@ NODE_EVENTS: dict[str, type[Event]] = {
         Conflict, Rejected, Diverged, RingRefused, Witnessed, CaughtUp, Voided, PaceDiffers, PromiseMade, RingEntered,
         FaultReported, LeaveAnnounced, GroupEntered, Suspected, FaultReceived, LeaveReceived, RingInvited,
         InvitationEnded, RingFormed, GroupFormed, LinesAssigned, Superseded, UnlistedSource, ClockWrong, ClockBack,
-        RetentionFailed, TornTailCut, TapeDamaged, NodeStart, NodeStop, SetupWarning, LinesLost,
+        RetentionFailed, PathsNotWritten, TornTailCut, TapeDamaged, NodeStart, NodeStop, SetupWarning, LinesLost,
     )
 }  # fmt: skip
 """The events that a node may report, by kind."""

@@ -8,23 +8,24 @@ driver
 3. steps again at `wake_ns` at the latest;
 4. may prepare the frame `upcoming`, and may stop reading its sockets just before a step that only releases
    (`release_is_next`);
-5. calls `leave` before a planned stop, and continues until `has_left`, or for `LEAVE_LIMIT_NS`;
-6. may record when slots become ready (`ready_slot`), and deliver messages from before and after one of the
+5. may call `learn_delays` with what it has measured, at any time;
+6. calls `leave` before a planned stop, and continues until `has_left`, or for `LEAVE_LIMIT_NS`;
+7. may record when slots become ready (`ready_slot`), and deliver messages from before and after one of the
    `open_instants` in separate steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Protocol, get_args
 
 from levelcast.protocol.effects import Effect
 from levelcast.protocol.history import Frame, History
-from levelcast.wire.messages import Message
+from levelcast.wire.messages import Echo, Message, PathRow, Probe
 
 LEAVE_LIMIT_NS = 5_000_000_000
 """A node that gets no answer to its announcement stops after this time all the same."""
-EVERY_KIND: frozenset[type] = frozenset(get_args(Message))
+EVERY_KIND: frozenset[type] = frozenset(get_args(Message)) - {Probe, Echo, PathRow}
 
 
 class Machine(Protocol):
@@ -58,6 +59,10 @@ class Machine(Protocol):
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
         """Handle `batch` at local time `now`; return the effects in order, and set `wake_ns`."""
+
+    def learn_delays(self, delays_ns: Mapping[int, int]) -> None:
+        """Use measured delays from other nodes in place of the network file's, for what concerns this node alone."""
+        return
 
     def leave(self) -> None:
         """Announce a planned stop from the next step on, if other nodes would miss this one."""

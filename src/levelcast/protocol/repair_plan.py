@@ -2,7 +2,7 @@
 
 | | paper (lockstep, or NACK sets) | wide area (pipelined) |
 |---|---|---|
-| missing after | δ_N, and i·τ_r more in the set S_i (MS §5.2) | the delay of this pair |
+| missing after | δ_N, and i·τ_r more in the set S_i (MS §5.2) | the delay of this pair, measured or of the file |
 | asks | one at a time: the slot owner, those that claim the slot, the rest | the owner and two helpers at once |
 | again after | τ_r | the shortest round trip of those asked, at least 10 ms; twice as long each from the fourth on |
 
@@ -16,7 +16,7 @@ misses something asks, and does not wait for one helper before it asks the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from levelcast.protocol.config import StripeConfig
 from levelcast.timing.rules import GUARD_NS
@@ -38,14 +38,18 @@ class RepairPlan:
         self._timing = config.timing
         self._myself = myself
         self._most_doubled = SECONDARY_DOUBLED if myself in config.homes else MOST_DOUBLED
+        self.measured_ns: Mapping[int, int] = {}
+        """Delays from other nodes, by two clocks, that this one has measured."""
         self.wide = config.timing.mode == "pipelined" and config.nack is None and not config.as_in_paper
 
     def missing_after_ns(self, sender: int) -> int:
         """Return the time after which a message of this node counts as missing: never above δ_N (rule 5)."""
         if not self.wide:
             return self._timing.late_ns
-        delay_ns = self._config.delay_ns(sender, self._myself)
-        return min(delay_ns + 2 * self._config.clock_error_ns + GUARD_NS, self._timing.late_ns)
+        delay_ns = self.measured_ns.get(sender)
+        if delay_ns is None:
+            delay_ns = self._config.delay_ns(sender, self._myself) + 2 * self._config.clock_error_ns
+        return min(max(0, delay_ns) + GUARD_NS, self._timing.late_ns)
 
     @property
     def reorder_ns(self) -> int:

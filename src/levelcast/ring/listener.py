@@ -11,7 +11,7 @@ next step. Control is handled before data (rule 17). A subclass implements the `
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Protocol
 
 from levelcast.protocol.catchup import PendingCatchUp, take_over
@@ -251,6 +251,9 @@ class Listener(ReceiverHooks):
     def _trusted(self) -> bool:
         """Return whether clock and tape allow it to act (rule 13)."""
         return self._clock_trusted and not self._diverged
+
+    def learn_delays(self, delays_ns: Mapping[int, int]) -> None:
+        self._plan.measured_ns = delays_ns
 
     # -- one step -------------------------------------------------------------------------------------------
 

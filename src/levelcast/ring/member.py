@@ -67,6 +67,7 @@ class Member(Listener):
         self._changed_marks: set[int] = set()
         self._next_own = 0
         self._beats = OwnBeats()
+        self._beats_sent = 0
         self._repeat: Token | None = None
         self._reports = FaultReports(self.timing, now)
         self._leaving = False
@@ -153,7 +154,9 @@ class Member(Listener):
         number = schedule.beat_at(self.member, now, self._beat_ns)
         if number > self._beats.last:
             have = self.claims.lowest(self._own_have(), schedule, now)
-            beat = Beat(self.member, schedule.generation, number, self._beats.say(number, have))
+            haves = self._beats.say(number, have)
+            self._beats_sent += 1
+            beat = Beat(self.member, schedule.generation, number, haves, self._beats_sent, now)
             self._effects.append(Send(GROUP, beat))
             witness.hear(beat)
             if self._repeat is not None and self._repeat.timestamp_ns < schedule.beat_time(

@@ -20,7 +20,8 @@ between.
 | beats     | every β             | while the primary's claim is in time for Δ_A (`StripeConfig.patience_ns`) |
 
 So a ring whose secondaries all fail is never late because of them. The claim stays true for the primary itself: it is
-at most its own `have`.
+at most its own `have`. A primary that restarts may claim less than before, because a secondary counts again. Receivers
+that have heard different claims agree all the same: with beats, each of them is in time for Δ_A.
 """
 
 from __future__ import annotations

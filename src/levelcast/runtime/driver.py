@@ -29,6 +29,7 @@ from typing import Protocol
 
 from levelcast import native
 from levelcast.native.layout import KIND_AT
+from levelcast.overlay.paths import Paths
 from levelcast.overlay.probe import Prober
 from levelcast.protocol.clock import ClockGuard
 from levelcast.protocol.effects import GROUP, Effect, Forget, Persist, Release, Send, ServeTape
@@ -50,6 +51,7 @@ from levelcast.wire.messages import (
     GroupInvite,
     Message,
     Packet,
+    PathRow,
     Probe,
     Repair,
     Request,
@@ -68,6 +70,8 @@ QUIET_NS = 2_000_000
 """Maximum quiet period before a release, in which sockets are not read; less if turns or slots are short."""
 CLOCK_TOLERANCE_NS = 5_000_000
 """A wall clock that moves this much against the monotonic clock has been stepped."""
+MISSING_QUANTILE = 0.999
+"""Quantile of a measured delay after which a token counts as missing (W1)."""
 READ_TOGETHER_NS = 200_000
 """Two clocks that were read further apart than this are not compared."""
 
@@ -205,6 +209,7 @@ class Driver:
         work: Work | None = None,
         services: Sequence[Service] = (),
         prober: Prober | None = None,
+        paths: Paths | None = None,
         quiet_ns: int = QUIET_NS,
         spin_ns: int = 0,
         on_event: Callable[[Event], None] | None = None,
@@ -220,6 +225,7 @@ class Driver:
         self.work = work
         self.services = tuple(services)
         self.prober = prober
+        self.paths = paths
         self._quiet_ns = quiet_ns
         self._busy_ns = 0
         """Duration of recent turns that received datagrams: a maximum that decays."""
@@ -239,7 +245,8 @@ class Driver:
         self._listens = machine.LISTENS
         self._drops_beats = Beat not in machine.LISTENS
         self._known: dict[int, Address] = {}
-        self._probes: list[Probe | Echo] = []
+        self._probes: list[tuple[Probe | Echo, int]] = []
+        self._rows: list[PathRow] = []
         self._streaming = False
         """Packets arrived in the last turn: the next ones may accumulate for `GATHER_NS`."""
         self._deaf = False
@@ -287,12 +294,22 @@ class Driver:
         if self.prober is not None:
             self._perform(self.prober.step(self._probes, now))
             self._probes.clear()
+        if self.paths is not None and (self._rows or now >= self.paths.wake_ns):
+            self._publish_paths(self.paths, now)
         for service in self.services:
             service.step(ready, now)
         self._prepare()
         if arrivals:
             self._busy_ns = max(self._clock.wall_ns() - began, self._busy_ns * 7 // 8)
         return now
+
+    def _publish_paths(self, paths: Paths, now: int) -> None:
+        """Take in the rows of others. When the own row is due, publish it, and tell the machine the delays."""
+        effects = paths.step(self._rows, now)
+        self._rows.clear()
+        if effects:
+            self._perform(effects)
+            self.machine.learn_delays(paths.delays_ns(MISSING_QUANTILE))
 
     def _step(self, arrivals: Sequence[Arrival], now: int, trusted: bool) -> None:
         """Run one step of the machine, note the slots that it made ready, and perform its effects."""
@@ -349,6 +366,8 @@ class Driver:
             until = min(until, self.impairment.next_ns)
         if self.prober is not None and self.prober.wake_ns is not None:
             until = min(until, self.prober.wake_ns)
+        if self.paths is not None:
+            until = min(until, self.paths.wake_ns)
         for service in self.services:
             wake_ns = service.wake_ns
             if wake_ns is not None:
@@ -375,7 +394,7 @@ class Driver:
         The items of a Repair yield no address: their authors did not send this datagram.
         """
         batch: list[Message] = []
-        for datagram, source, _ in arrivals:
+        for datagram, source, at_ns in arrivals:
             if isinstance(datagram, Data):
                 if datagram.source == self.node:
                     self.counters.namesakes += 1
@@ -398,19 +417,32 @@ class Driver:
             else:
                 if sender is not None:
                     self._learn(sender, source)
-                if isinstance(message, Probe | Echo):
-                    if self.prober is not None:
-                        self._probes.append(message)
-                elif type(message) in self._listens:
+                if isinstance(message, Probe | Echo | Beat | PathRow):
+                    self._measure(message, at_ns)
+                if type(message) in self._listens:
                     self._take(message, batch)
         return batch
+
+    def _measure(self, message: Probe | Echo | Beat | PathRow, at_ns: int) -> None:
+        """Hand a message that measures a path, and the time of its arrival, to prober and meters."""
+        if self.prober is not None and isinstance(message, Probe | Echo):
+            self._probes.append((message, at_ns))
+        if self.paths is None:
+            return
+        if isinstance(message, Beat):
+            self.paths.hear_beat(message.sender, message.sequence, message.sent_ns, at_ns)
+        elif isinstance(message, Probe):
+            self.paths.hear_probe(message.sender, message.number, message.sent_ns, at_ns)
+        elif isinstance(message, PathRow):
+            self._rows.append(message)
 
     def _on_namesake(self, message: Message, source: Address) -> None:
         """Count a message of a process that runs under this node's id. A probe is from one that starts: it is told."""
         self.counters.namesakes += 1
         if isinstance(message, Probe):
             self.sockets.learn(self.node, source)
-            echo = Echo(self.node, self.node, message.number, message.sent_ns, self._clock.wall_ns())
+            now = self._clock.wall_ns()
+            echo = Echo(self.node, self.node, message.number, message.sent_ns, now, now)
             self.sockets.send(self.node, [encode(echo, self.domain)])
 
     def _learn(self, sender: int, address: Address) -> None:

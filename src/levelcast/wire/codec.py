@@ -11,8 +11,10 @@ bytes.
     6 to 10                reformation: see `levelcast.wire.reformation_codec`
     11 to 14               secondary groups: see `levelcast.wire.group_codec`
     15 Probe     prober    number u64, sent u64
-    16 Echo      any node  to u16, number u64, sent u64, heard u64
+    16 Echo      any node  to u16, number u64, sent u64, heard u64, left u64
     18, 19                 lines of regions: see `levelcast.wire.line_codec`
+    21 PathRow   any node  [peer u16, heard u32, lost u32, bursts u32, delays in µs i32: least, 0.5, 0.99 and 0.999
+                           quantile, last u64, arrived 32 bytes]
 
     run         source u16, incarnation u64, first u64, last u64
     mark        source u16, incarnation u64, number u64
@@ -53,12 +55,29 @@ from levelcast.wire.header import (
     sender_of,
     wrong_domain,
 )
-from levelcast.wire.messages import Data, Echo, Group, LineHolders, Message, Probe, Repair, Ring, Token
+from levelcast.wire.messages import (
+    Data,
+    Echo,
+    Group,
+    LineHolders,
+    Message,
+    PathFigures,
+    PathRow,
+    Probe,
+    Repair,
+    Ring,
+    Token,
+)
 from levelcast.wire.packets import check_packet
-from levelcast.wire.parts import COUNT, Codec, Encoder, check_limit, check_no_generation, fixed, unpack_count
+from levelcast.wire.parts import COUNT, Codec, Encoder, Packed, check_limit, check_no_generation, fixed, unpack_count
 
 KIND_REPAIR = 4
+KIND_PATH_ROW = 21
 MAX_REPAIR_ITEMS = 1_024
+MAX_PATHS = 16
+"""Paths of one PathRow, which fits a datagram without fragments."""
+ARRIVED_BYTES = 32
+_PATHS = Packed(f"<HIIIiiiiQ{ARRIVED_BYTES}s", PathFigures, MAX_PATHS)
 _ITEM_KINDS = (
     KIND_DATA,
     token_codec.KIND_TOKEN,
@@ -190,6 +209,19 @@ def _decode_repair(datagram: bytes, domain: int, sender: int, generation: int) -
     return Repair(sender, tuple(items)), at
 
 
+def _encode_path_row(message: PathRow, domain: int) -> bytes:
+    for path in message.paths:
+        if len(path.arrived) != ARRIVED_BYTES:
+            bad_field(f"{len(path.arrived)} bytes of arrivals, not {ARRIVED_BYTES}")
+    return seal_datagram(KIND_PATH_ROW, domain, message.sender, 0, _PATHS.pack(message.paths))
+
+
+def _decode_path_row(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[PathRow, int]:
+    check_no_generation(generation)
+    paths, at = _PATHS.unpack(datagram, HEADER_SIZE)
+    return PathRow(sender, paths), at
+
+
 def _decode_item(datagram: bytes, domain: int) -> Token | Data | Ring | Group | LineHolders:
     data = native.open_data(datagram, domain, Data)  # the ordinary case
     if data is not None:
@@ -205,7 +237,8 @@ _CODECS: dict[type[Any], Codec] = {
     Data: Codec(KIND_DATA, _encode_data, _decode_data),
     Repair: Codec(KIND_REPAIR, _encode_repair, _decode_repair),
     Probe: fixed(15, Probe, "QQ", "sender"),
-    Echo: fixed(16, Echo, "HQQQ", "sender"),
+    Echo: fixed(16, Echo, "HQQQQ", "sender"),
+    PathRow: Codec(KIND_PATH_ROW, _encode_path_row, _decode_path_row),
     **token_codec.CODECS,
     **reformation_codec.CODECS,
     **group_codec.CODECS,

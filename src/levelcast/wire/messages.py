@@ -107,12 +107,17 @@ class Token(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """A member's claims (rule 8): `have` at this beat, the last one, and at the beats before it, oldest first."""
+    """A member's claims (rule 8): `have` at this beat, the last one, and at the beats before it, oldest first.
+
+    `sequence` counts the beats that this process has sent, so that a gap in it is a loss (TT §2).
+    """
 
     sender: int
     generation: int
     number: int
     haves: tuple[int, ...]
+    sequence: int
+    sent_ns: int
 
 
 class Request(NamedTuple):
@@ -370,13 +375,39 @@ class Probe(NamedTuple):
 
 
 class Echo(NamedTuple):
-    """The answer to a probe, with the prober's time and the answering node's own."""
+    """The answer to a probe, with the prober's time and the answering node's own: of the arrival and of the answer."""
 
     sender: int
     to: int
     number: int
     sent_ns: int
     heard_ns: int
+    left_ns: int
+
+
+class PathFigures(NamedTuple):
+    """Delay and loss of messages from `peer` in the last minutes; delays by two clocks, in microseconds."""
+
+    peer: int
+    heard: int
+    lost: int
+    bursts: int
+    """Groups of losses without an arrival between them."""
+    least_us: int
+    p50_us: int
+    p99_us: int
+    p999_us: int
+    last: int
+    """Number of the newest message."""
+    arrived: bytes
+    """The last messages, one bit each, the newest first: 1 if it has arrived."""
+
+
+class PathRow(NamedTuple):
+    """Figures of the paths from other nodes to `sender` (TT §2). A long row is sent in several messages."""
+
+    sender: int
+    paths: tuple[PathFigures, ...]
 
 
 Message = (
@@ -398,6 +429,7 @@ Message = (
     | Group
     | LineHolders
     | LineRequest
+    | PathRow
     | Probe
     | Echo
 )

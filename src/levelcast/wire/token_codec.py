@@ -7,8 +7,8 @@
                                             [slot u64, timestamp u64, [run]]
     17 CatchUpPackets  sender  0            after u64, [source u16, incarnation u64, number u64, records u32, size u32,
                                             payload]
-    20 Beat            sender  of the ring  number u64, have u64, [rise u16]: how much `have` rose from the beat before
-                                            it, newest first
+    20 Beat            sender  of the ring  number u64, have u64, sequence u64, sent u64, [rise u16]: how much `have`
+                                            rose from the beat before it, newest first
 
 The header, the seal and the rule that a message has one encoding are those of every core datagram.
 """
@@ -53,7 +53,7 @@ _TOKEN = Struct("<QQQI")
 _MARKS = Packed("<HQQ", Mark, MAX_MARKS)
 _REQUEST = Struct("<Q")
 _SLOTS = PackedNumbers("Q", MAX_REQUEST_SLOTS, "slots")
-_BEAT = Struct("<QQ")
+_BEAT = Struct("<QQQQ")
 _RISES = PackedNumbers("H", MAX_BEATS - 1, "rises")
 _CATCH_UP = Struct("<QQ")
 _CATCH_UP_SLOT = Struct("<QQ")
@@ -100,19 +100,21 @@ def encode_beat(message: Beat, domain: int) -> bytes:
     if not haves or len(haves) > message.number + 1:
         bad_field("a beat without a claim, or with more claims than beats")
     rises = tuple([later - earlier for earlier, later in pairwise(haves)][::-1])
-    body = _BEAT.pack(message.number, haves[-1]) + _RISES.pack(rises)
+    check_time(message.sent_ns)
+    body = _BEAT.pack(message.number, haves[-1], message.sequence, message.sent_ns) + _RISES.pack(rises)
     return seal_datagram(KIND_BEAT, domain, message.sender, message.generation, body)
 
 
 def decode_beat(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Beat, int]:
-    number, have = _BEAT.unpack_from(datagram, HEADER_SIZE)
+    number, have, sequence, sent_ns = _BEAT.unpack_from(datagram, HEADER_SIZE)
+    check_time(sent_ns)
     rises, at = _RISES.unpack(datagram, HEADER_SIZE + _BEAT.size)
     if len(rises) > number or sum(rises) > have:
         bad_field("claims before the first beat, or below 0")
     haves = [have]
     for rise in rises:
         haves.append(haves[-1] - rise)
-    return Beat(sender, generation, number, tuple(haves[::-1])), at
+    return Beat(sender, generation, number, tuple(haves[::-1]), sequence, sent_ns), at
 
 
 def _check_catch_up(message: CatchUp) -> None:

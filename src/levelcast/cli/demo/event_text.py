@@ -16,6 +16,7 @@ from levelcast.protocol.events import (
     Event,
     FaultReported,
     InvitationEnded,
+    PathsNotWritten,
     RetentionFailed,
     RingFormed,
     RingInvited,
@@ -74,6 +75,7 @@ class EventText:
                 | RingRefused()
                 | Superseded()
                 | ClockWrong()
+                | PathsNotWritten()
                 | RetentionFailed()
                 | TapeDamaged()
             ):

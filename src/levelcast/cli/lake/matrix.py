@@ -16,6 +16,9 @@ from levelcast.cli.network_file.init_timing import write_new
 from levelcast.cli.options import AsJson, Force, LakeDir, Master, option
 from levelcast.cli.output import print_json, table
 from levelcast.network import Network, load_network
+from levelcast.network.measured.file import measured_file
+from levelcast.network.measured.matrix import QUANTILES
+from levelcast.network.measured.timing import measured_network
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.session import require_spark, spark_session
 from levelcast.units import show_ns
@@ -59,9 +62,7 @@ def matrix(
     with spark_errors():
         require_spark(master)
         from levelcast.pipeline.lake.lake import Lake
-        from levelcast.pipeline.matrix.file import measured_file
         from levelcast.pipeline.matrix.job import measure
-        from levelcast.pipeline.matrix.tables import QUANTILES
 
         if quantile not in QUANTILES:
             known = ", ".join(f"{each:g}" for each in QUANTILES)
@@ -89,8 +90,6 @@ def matrix(
 
 def _hold_ns(measured: Any, network: Network, *, quiet: bool) -> int | None:
     """Return the hold time that the measured links need, if one is for all stripes and follows from the links."""
-    from levelcast.pipeline.matrix.job import measured_network
-
     if len(network.stripes) > 1 or any(each.timing is None for each in measured.timed):
         return None
     measured_before = any("hold" in each.timing for each in network.included)

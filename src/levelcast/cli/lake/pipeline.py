@@ -322,20 +322,25 @@ def compact(
 
 @app.command()
 def load(
-    table: Annotated[str, typer.Argument(metavar="subscriptions|requests|probes", help="Table to load.")],
+    table: Annotated[str, typer.Argument(metavar="subscriptions|requests|probes|paths", help="Table to load.")],
     file: Annotated[
-        Path, typer.Argument(help="Subscriptions or probes (CSV, Parquet), or output of `levelcast status --json`.")
+        Path,
+        typer.Argument(
+            help="CSV or Parquet, output of `levelcast status --json`, or the data directory of nodes (paths)."
+        ),
     ],
     lake: LakeDir,
     master: Master = None,
 ) -> None:
-    """Load data that tapes do not contain: subscriptions, retransmission requests of nodes, and probes.
+    """Load data that tapes do not contain: subscriptions, requests for retransmission, probes, and measured paths.
 
     Examples:
 
     levelcast pipeline load subscriptions interest.csv --lake lake
 
     levelcast status --json > status.json && levelcast pipeline load requests status.json --lake lake
+
+    levelcast pipeline load paths data --lake lake
     """
     with spark_errors():
         require_spark(master)

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from levelcast.formats.captures import FILE_STEP
-from levelcast.pipeline.input import probes, release_logs, tape_to_tables
+from levelcast.pipeline.input import paths, probes, release_logs, tape_to_tables
 from levelcast.pipeline.input.files import Input
 from levelcast.pipeline.input.inputs import FILE_MARK, InputFile, check_blocks, choose, loaded, rows_of_inputs
 from levelcast.pipeline.input.tape_to_tables import FILED, OF_KIND, Filed
@@ -312,6 +312,7 @@ LOADERS: dict[str, Callable[[SparkSession, Lake, Path], Commit]] = {
     "subscriptions": load_subscriptions,
     "requests": load_status,
     "probes": probes.load_probes,
+    "paths": paths.load_paths,
 }
 
 

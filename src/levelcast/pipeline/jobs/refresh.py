@@ -173,10 +173,14 @@ def refresh_interest(spark: SparkSession, lake: Lake, tell: Tell = silent) -> di
     return done
 
 
-def stale_days(lake: Lake, derived: DerivedTable) -> dict[str, int]:
-    """Return days with base files newer than the table was computed from, with the newest file's time."""
+def stale_days(lake: Lake, derived: DerivedTable, *, of_any: bool = False) -> dict[str, int]:
+    """Return days with base files newer than the table was computed from, with the newest file's time.
+
+    They are days of all bases, or `of_any`.
+    """
     files = [lake.files(base) for base in derived.bases]
-    days = set.intersection(*({file.day for file in each} for each in files))
+    by_base = [{file.day for file in each} for each in files]
+    days = set.union(*by_base) if of_any else set.intersection(*by_base)
     by_time = sorted(chain(*files), key=lambda file: file.added_ms)
     newest = {file.day: file.added_ms for file in by_time if file.day in days}
     known = lake.marks(derived.name, [f"{DAY_MARK}{day}" for day in newest])

@@ -177,6 +177,24 @@ PROBES = _table(
     Column("day", "date", "The UTC day of at_ns."),
     key=("from_site", "to_site", "at_ns"),
 )
+PATHS = _table(
+    "paths",
+    "Delay and loss of a path in a minute, from the beats and probes that a node has received.",
+    Column("from_site", "string", "The site of the sender."),
+    Column("to_site", "string", "The site of the node that measured."),
+    Column("from_node", "string", "The sender."),
+    Column("to_node", "string", "The node that measured."),
+    Column("start_ns", "long", "Start of the minute, ns UTC."),
+    Column("since_ns", "long", "Start of the measurement, which a restart of the node begins again."),
+    Column("heard", "long", "Messages that arrived."),
+    Column("lost", "long", "Messages that were lost, by their numbers."),
+    Column("bursts", "long", "Groups of losses without an arrival between them."),
+    Column("outages", "long", "Gaps of more than 3 s, which are not counted as loss."),
+    Column("least_ns", "long", "The minimum one-way delay, by both clocks."),
+    Column("delays", "string", "Arrivals by delay, `bucket:count` separated by spaces; a bucket is 0.1 ms."),
+    Column("day", "date", "The UTC day of start_ns."),
+    key=("from_node", "to_node", "start_ns", "since_ns"),
+)
 SUBSCRIPTIONS = _table(
     "subscriptions",
     "Flows that each subscriber wants.",
@@ -395,15 +413,19 @@ _HOUR = Column("start_ns", "long", "Start of the hour, ns UTC.")
 
 NETWORK_MATRIX = _table(
     "network_matrix",
-    "One-way delays and loss from one site to another in an hour, from `probes`.",
-    Column("from_site", "string", "The sender of the probes."),
-    Column("to_site", "string", "The site that answered them."),
+    "One-way delays and loss from one site to another in an hour, from `paths`, else from `probes`.",
+    Column("from_site", "string", "The sender of the messages."),
+    Column("to_site", "string", "The site that received or answered them."),
     _HOUR,
-    Column("probes", "long", "Rows of `probes`."),
+    Column("probes", "long", "Messages that were sent, or rows of `probes`."),
     Column("answered", "long", "Those of them with a time."),
     Column("tried", "long", "Those with a loss value."),
     Column("lost", "double", "Number of those that were lost; summaries count by their fraction."),
-    Column("loss_ratio", "double", "One-way loss, 1 - sqrt(1 - lost / tried); none if no probe has a loss value."),
+    Column(
+        "loss_ratio",
+        "double",
+        "One-way loss: lost / tried, from `probes` 1 - sqrt(1 - lost / tried); none if not measured.",
+    ),
     Column("loss_upper", "double", "The upper 95 % confidence bound of the one-way loss, used for timing."),
     Column("min_ns", "long", "The minimum one-way delay: measured by both clocks, or half of the round trip."),
     Column("p50_ns", "long", "The median delay."),
@@ -487,7 +509,7 @@ SWEEPS = _table(
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        TAPE, TRADES, QUOTES, ORDERS, RELEASES, REQUESTS, PROBES, SUBSCRIPTIONS, INSTRUMENTS, VENUES, QUARANTINE,
+        TAPE, TRADES, QUOTES, ORDERS, RELEASES, REQUESTS, PROBES, PATHS, SUBSCRIPTIONS, INSTRUMENTS, VENUES, QUARANTINE,
         INPUTS, BARS, BBO, TRADE_THROUGHS, LAST_PRICES, VENUE_SHARE, RATES, RATE_FIT, INTEREST, PLANS,
         AUDIT_RUNS, AUDIT_FINDINGS, NETWORK_MATRIX, NETWORK_TIMING, NETWORK_HELPERS, SWEEPS,
     )

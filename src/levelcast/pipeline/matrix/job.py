@@ -3,66 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from itertools import combinations
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from levelcast.network import Link, Links, Network
+from levelcast.network import Network
 from levelcast.network.fields import LONGEST_NS
+from levelcast.network.measured.matrix import Helper, Hour, Way
+from levelcast.network.measured.timing import (
+    ALL,
+    SHOWN_NAMES,
+    MatrixResult,
+    Timed,
+    UnmeasuredError,
+    all_helpers,
+    hour_name,
+    name_list,
+    timings,
+)
 from levelcast.pipeline.jobs.refresh import DAY_MARK, DerivedTable, stale_days
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.lake.log import CommitMark
 from levelcast.pipeline.lake.tables import NETWORK_HELPERS, NETWORK_TIMING, day_of
-from levelcast.pipeline.matrix.tables import Helper, Hour, Pair, Way, helpers_of, network_matrix, shared_losses
-from levelcast.timing.derive import Path, Shape, derive
-from levelcast.timing.rules import LOSS_LIMIT, Timing
+from levelcast.pipeline.matrix.tables import network_matrix, shared_losses
 
-WORST, ALL = "worst", "all"
+WORST = "worst"
 ASSUMED_LOSS = 0.01
-SLOT_NS = 50_000_000
-CLOCK_ERROR_NS, PROCESS_NS = 1_000_000, 5_000_000
-"""Defaults of a network file, used for the timing without a network file."""
-_NAMED = 5
-_MATRIX = DerivedTable("network_matrix", ("probes",), network_matrix)
-
-
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """The timing of one stripe from one hour's matrix."""
-
-    start_ns: int
-    stripe: str
-    slot_ns: int
-    witnesses: int
-    sites: int
-    unmeasured: tuple[Pair, ...]
-    """Pairs of the ring without a probe but with a link in the network file."""
-    delay_between: str
-    delay_ns: int
-    loss_between: str
-    loss_ratio: float
-    timing: Timing | None
-    """None if the loss is above one half: no k_r is large enough."""
-
-    @property
-    def hold_ns(self) -> float:
-        return float("inf") if self.timing is None else self.timing.hold_ns
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixResult:
-    """The chosen hour, and remarks about it."""
-
-    hour: Hour
-    name: str
-    timed: tuple[Timed, ...]
-    helpers: dict[str, list[tuple[int, Helper]]]
-    remarks: tuple[str, ...]
-    hours: int
+_MATRIX = DerivedTable("network_matrix", ("probes", "paths"), network_matrix)
 
 
 # -- the job ----------------------------------------------------------------------------------------------
@@ -77,9 +45,10 @@ def measure(
     assumed_loss: float = ASSUMED_LOSS,
 ) -> MatrixResult:
     """Update the tables from the probes, and choose the requested hour."""
-    if not lake.has("probes"):
+    if not lake.has("probes") and not lake.has("paths"):
         raise LakeError(
-            f"{lake.directory}: has no probes; run `levelcast pipeline load probes FILE --lake {lake.directory}`"
+            f"{lake.directory}: has neither measured paths nor probes; run `levelcast pipeline load paths DATA --lake "
+            f"{lake.directory}`, with the data directory of nodes"
         )
     refresh(spark, lake)
     shared = [row.asDict() for row in shared_losses(lake.read(spark, "probes")).collect()]
@@ -96,7 +65,7 @@ def measure(
         need = _needed(quantile)
         remarks.append(
             f"{len(few)} of {len(chosen.ways)} pairs have fewer than {need} answered probes, so their quantile "
-            f"{quantile:g} is about the maximum seen: {_listed(few)}"
+            f"{quantile:g} is about the maximum seen: {name_list(few)}"
         )
     untold = sum(way.loss_upper is None for way in chosen.ways.values())
     if untold:
@@ -105,16 +74,16 @@ def measure(
         )
     if network is not None and times and times[0].unmeasured:
         listed = [f"{a} and {b}" for a, b in times[0].unmeasured]
-        remarks.append(f"no probe between {_listed(listed)}: the network file's own links are used")
+        remarks.append(f"no probe between {name_list(listed)}: the network file's own links are used")
     return MatrixResult(chosen, name, times, all_helpers(network, chosen, times), tuple(remarks), len(by_hour))
 
 
 def refresh(spark: SparkSession, lake: Lake) -> int:
-    """Compute `network_matrix` for every day with new probes; return the number of days."""
-    stale = stale_days(lake, _MATRIX)
+    """Compute `network_matrix` for every day with new probes or paths; return the number of days."""
+    stale = stale_days(lake, _MATRIX, of_any=True)
     if stale:
         days = sorted(stale)
-        made = _MATRIX.make(lake.read(spark, "probes", days=days))
+        made = _MATRIX.make(*(lake.read(spark, base, days=days) for base in _MATRIX.bases))
         marks = [CommitMark(f"{DAY_MARK}{day}", newest) for day, newest in stale.items()]
         lake.replace("network_matrix", made.repartition("day"), days, marks)
     return len(stale)
@@ -129,10 +98,10 @@ def of_network(rows: list[dict[str, Any]], network: Network | None) -> tuple[lis
     strangers = sorted(met - known)
     if not met & known:
         raise LakeError(
-            f"the probes are between {_listed(strangers)}, but the network file has none of these sites; its sites: "
-            f"{_listed(sorted(known))}"
+            f"the probes are between {name_list(strangers)}, but the network file has none of these sites; its sites: "
+            f"{name_list(sorted(known))}"
         )
-    remarks = [f"the network file does not name {_listed(strangers)}: their probes are ignored"] if strangers else []
+    remarks = [f"the network file does not name {name_list(strangers)}: their probes are ignored"] if strangers else []
     return [row for row in rows if row["from_site"] in known and row["to_site"] in known], remarks
 
 
@@ -163,104 +132,17 @@ def choose(
     text = wanted.removesuffix("Z").removesuffix(":00")
     if text not in names:
         known = [*names]
-        listed = _listed(known) if len(known) <= _NAMED else f"{len(known)} hours from {known[0]} to {known[-1]}"
+        listed = name_list(known) if len(known) <= SHOWN_NAMES else f"{len(known)} hours from {known[0]} to {known[-1]}"
         raise LakeError(f"no probes for the hour {wanted}; available: {listed} (UTC)")
     return text, by_hour[names[text]]
-
-
-def hour_name(start_ns: int) -> str:
-    return f"{datetime.fromtimestamp(start_ns // 1_000_000_000, UTC):%Y-%m-%dT%H}"
-
-
-# -- timing and helpers -----------------------------------------------------------------------------------
-
-
-def timings(network: Network | None, hour: Hour) -> tuple[Timed, ...]:
-    """Return the timing of every stripe; without a network, of one receiver at every site."""
-    if network is None:
-        return (_timing_of_all(hour),)
-    measured, unmeasured = measured_network(network, hour)
-    found = []
-    for stripe in network.stripes:
-        path = measured.path(stripe.name)
-        able = stripe.rules.attempts is not None or path.loss_ratio <= LOSS_LIMIT
-        ring = stripe.rules.slot_ns or 0, network.witnesses(stripe.name), len(network.core_sites), unmeasured
-        worst = path.delay_between, path.delay_ns, path.loss_between, path.loss_ratio
-        timing = measured.timing(stripe.name) if able else None
-        found.append(Timed(hour.start_ns, stripe.name, *ring, *worst, timing))
-    return tuple(found)
-
-
-def measured_network(network: Network, hour: Hour) -> tuple[Network, tuple[Pair, ...]]:
-    """Return the network with the measured links and without the hold times of its file, and the unmeasured pairs."""
-    links, unmeasured = _links(network, hour)
-    without = network.with_holds(dict.fromkeys(stripe.name for stripe in network.stripes))
-    return replace(without, links=links), unmeasured
 
 
 def _timings_if_all(network: Network | None, hour: Hour) -> tuple[Timed, ...]:
     """Return no timing for an hour in which a pair of the network is missing; only a request for that hour fails."""
     try:
         return timings(network, hour)
-    except LakeError:
+    except UnmeasuredError:
         return ()
-
-
-def _links(network: Network, hour: Hour) -> tuple[Links, tuple[Pair, ...]]:
-    """Return the measured pairs as links, else the file's own. Raises LakeError for a pair with neither."""
-    own = network.links
-    fallback = own.default if own is not None else None
-    pairs = dict(own.pairs) if own is not None else {}
-    pairs |= {
-        pair: Link(way.min_ns, max(0, way.late_ns - way.min_ns), hour.loss_bound(way))
-        for pair, way in hour.ways.items()
-    }
-    core = sorted(network.core_sites)
-    wanted = set(combinations(core, 2))
-    wanted |= {(min(f.site, r), max(f.site, r)) for f in network.floors for r in core if f.site != r}
-    unmeasured = tuple(sorted(pair for pair in wanted if pair not in hour.ways))
-    nowhere = [f"{a} and {b}" for a, b in unmeasured if (a, b) not in pairs and fallback is None]
-    if nowhere:
-        when = "" if not hour.start_ns else f" in the hour {hour_name(hour.start_ns)}"
-        raise LakeError(
-            f"no probe between {_listed(nowhere)}{when}, and the network file has no link there; "
-            "measure it, or add a pair to [links]"
-        )
-    return Links(pairs, fallback), unmeasured
-
-
-def _timing_of_all(hour: Hour) -> Timed:
-    sites = hour.sites
-    slow = max(hour.ways, key=lambda pair: hour.ways[pair].late_ns)
-    lossy = max(hour.ways, key=lambda pair: hour.loss_bound(hour.ways[pair]))
-    loss = hour.loss_bound(hour.ways[lossy])
-    delay = hour.ways[slow].late_ns
-    witnesses = len(sites) // 2 + 1
-    timing = None
-    if loss <= LOSS_LIMIT:
-        path = Path(delay, loss, CLOCK_ERROR_NS, 0, PROCESS_NS)
-        timing = derive(path, Shape("pipelined", SLOT_NS, witnesses, max(2, len(sites)), 2)).timing
-    return Timed(
-        hour.start_ns, "main", SLOT_NS, witnesses, len(sites), (), _between(slow), delay, _between(lossy), loss, timing
-    )
-
-
-def _between(pair: Pair) -> str:
-    return f"nodes of {pair[0]}" if pair[0] == pair[1] else f"{pair[0]} and {pair[1]}"
-
-
-def all_helpers(network: Network | None, hour: Hour, timed: Sequence[Timed]) -> dict[str, list[tuple[int, Helper]]]:
-    """Return, per site of receivers, the sites with the shortest repair times."""
-    if network is None:
-        asking = candidates = hour.sites
-    else:
-        candidates = sorted({receiver.site for receiver in network.receivers})
-        asking = sorted({*candidates, *(each.site for each in network.secondaries)})
-    # Cost of a failed attempt; without a timing, the longest round trip.
-    usual = 2 * max(way.late_ns for way in hour.ways.values())
-    request_ns = max((each.timing.request_ns if each.timing is not None else usual for each in timed), default=usual)
-    found = {site: helpers_of(hour, site, candidates, request_ns) for site in asking}
-    return {site: helpers for site, helpers in found.items() if helpers}
 
 
 # -- tables -----------------------------------------------------------------------------------------------
@@ -292,18 +174,9 @@ def write_tables(
     lake.replace("network_helpers", spark.createDataFrame(asked, NETWORK_HELPERS.ddl).coalesce(1))
 
 
-# -- the file ---------------------------------------------------------------------------------------------
-
-
 def _needed(quantile: float) -> int:
     return max(1, round(1 / (1 - quantile))) if quantile < 1 else 1
 
 
 def _too_few(way: Way, quantile: float) -> bool:
     return way.answered < _needed(quantile)
-
-
-def _listed(names: Sequence[str]) -> str:
-    """List the first few names, and the number of others."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

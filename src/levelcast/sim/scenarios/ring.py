@@ -14,6 +14,7 @@ from random import Random
 from typing import ClassVar, TypeVar
 
 from levelcast.protocol.config import StripeConfig
+from levelcast.protocol.machine import Machine
 from levelcast.ring.member import Member
 from levelcast.ring.secondary import Secondary
 from levelcast.ring.source import Source
@@ -130,6 +131,9 @@ class RingHistory(SimulatedRing):
         super().__init__(self._make_world(config, network), CLOCK_ERROR_NS)
         self.world.foreign = self._foreign = ForeignNetwork(config.domain, seed)
         self._planned_stops = PlannedStops(self.world, seed, self._start_again)
+        self._measured = Random(f"measured {seed}")
+        self._measures = self._measured.random() < 0.3
+        """Receivers are told delays that they have measured, right or wrong."""
         self._lost_lives: set[MemberLife] = set()
         self._wanted: list[Membership] = []
         self._configured = config.membership
@@ -200,6 +204,19 @@ class RingHistory(SimulatedRing):
         self.secondaries = [
             self._add(node, f"secondary {node}", self._start_secondary, Secondary.LISTENS) for node in self._homes
         ]
+
+    def _start_receiver(self, node: SimNode) -> Machine:
+        return self._with_delays(super()._start_receiver(node))
+
+    def _start_secondary(self, node: SimNode) -> Machine:
+        return self._with_delays(super()._start_secondary(node))
+
+    def _with_delays(self, machine: Machine) -> Machine:
+        if self._measures:
+            rng, longest_ns = self._measured, 2 * self.config.timing.late_ns
+            known = [member for member in self._member_ids if rng.random() < 0.8]
+            machine.learn_delays({member: rng.randint(-CLOCK_ERROR_NS, longest_ns) for member in known})
+        return machine
 
     # -- actions of the adversary -------------------------------------------------------------------------
 

@@ -6,9 +6,8 @@ import math
 
 from levelcast.network import Network
 from levelcast.network.fields import LONGEST_NS
-from levelcast.pipeline.matrix import tables as matrix_tables
-from levelcast.pipeline.matrix.job import ALL, MatrixResult
-from levelcast.pipeline.matrix.tables import Helper, Way
+from levelcast.network.measured.matrix import HELPERS, Helper, Way
+from levelcast.network.measured.timing import ALL, MatrixResult
 from levelcast.units import show_ns
 
 
@@ -40,7 +39,7 @@ def measured_file(
     if measured.helpers:
         lines += ["# Request order for missing data; comments show the expected repair times.", "[helpers]"]
         for site, ranked in measured.helpers.items():
-            best = [each for rank, each in ranked if rank <= matrix_tables.HELPERS]
+            best = [each for rank, each in ranked if rank <= HELPERS]
             listed = ", ".join(_text(each.site) for each in best)
             lines.append(f"{_text(site)} = [{listed}]  # {', '.join(_expected(each) for each in best)}")
     return "\n".join(lines).rstrip() + "\n"
