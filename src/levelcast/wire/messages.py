@@ -243,6 +243,18 @@ class Pace(NamedTuple):
     cutoffs: tuple[Cutoff, ...]
 
 
+class PaceChange(NamedTuple):
+    """One version of the times of a ring, as a record of the sequence: a *timing record* (rule W9).
+
+    It applies to slots with a timestamp of `from_ns` or later. `before_ns` is the hold time that it replaces.
+    """
+
+    version: int
+    from_ns: int
+    before_ns: int
+    pace: Pace
+
+
 class Ring(NamedTuple):
     """The one immutable announcement of `generation` (rule 12). The last era of `lineage` is its own.
 
