@@ -247,7 +247,7 @@ class FileHistory(TradeHistory):
     def _start_receiver(self, node: SimNode) -> Machine:
         assert isinstance(node.disk, FileDisk)
         image = node.disk.reopen()
-        return Member(self.config, node.id, image, node.disk.tape.tip, node.local_ns)
+        return self._with_delays(Member(self.config, node.id, image, node.disk.tape.tip, node.local_ns))
 
     def _start_server(self, node: SimNode) -> Machine:
         assert isinstance(node.disk, FileDisk)

@@ -33,7 +33,7 @@ LINE = {
 }
 PAGE = LINE | {
     *("version", "pid", "now_ns", "uptime_s", "cpu_s", "rss_bytes", "clock", "journal_bytes"),
-    *("reformations", "events"),
+    *("reformations", "events", "paths"),
 }
 RECEIVER_LINE = {
     *("state", "generation", "members", "ring", "have", "released_slot", "complete_upto_ns"),
@@ -45,7 +45,7 @@ SECONDARY_LINE = RECEIVER_LINE | {"home", "primary", "suspect"}
 RECEIVER_PAGE = {
     *("life", "generation_number", "slot", "witnessed", "gaps", "late_share", "lateness", "membership"),
     "scheduling_delay",
-    *("sources", "unlisted_sources", "tape_bytes", "tape_segments"),
+    *("sources", "unlisted_sources", "tape_bytes", "tape_segments", "timing"),
 }
 SERVER_LINE = {"phase", "rings_formed", "groups", "groups_formed", "group_phase"}
 FLOOR_LINE = {"packets_witnessed", "packets_unwitnessed", "published", "waiting"}

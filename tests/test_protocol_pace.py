@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,7 +44,7 @@ def test_slots_are_due_in_their_order_whatever_changes(holds_ms: list[int], slot
         before_ms, at_ns = hold_ms, new.from_ns + 8 * S
     times = range(changes[0].from_ns, at_ns, slot_ms * MS * max(1, 100 // slot_ms))
     due = [time_ns + hold_at(changes, time_ns, FIRST_NS) for time_ns in times]
-    assert all(earlier < later for earlier, later in zip(due, due[1:], strict=False))
+    assert all(earlier < later for earlier, later in pairwise(due))
 
 
 def test_a_change_counts_only_if_it_is_released_before_it_applies() -> None:

@@ -33,6 +33,7 @@ from levelcast.storage.tape.stamps import packet_fault
 from levelcast.wire.codec import decode, encode, seal_message
 from levelcast.wire.messages import (
     Beat,
+    Claim,
     Data,
     Echo,
     FaultReason,
@@ -243,7 +244,7 @@ def test_malformed_datagrams_are_counted_by_reason_and_never_delivered(stage: St
 
 
 def test_a_machine_that_does_not_listen_to_beats_drops_them_unread(stage: Stage) -> None:
-    beat = Beat(PEER, 1, 7, (4, 5), 8, NOW)
+    beat = Beat(PEER, 1, (Claim(7, 5),), 8, NOW)
     for listens in (True, False):
         machine = Script()
         machine.LISTENS = frozenset({Token, Beat} if listens else {Token})  # type: ignore[misc]
@@ -565,7 +566,7 @@ def test_beats_and_probes_measure_paths_whose_figures_are_published_and_used(sta
     paths = Paths(ME, [PEER, 103], stage.now)
     running = Driver(ME, 0, machine, stage, stage, clock=stage, paths=paths)
     for number in range(1, ENOUGH + 1):
-        stage.inbox = [(encode(Beat(PEER, 1, number, (5,), number, stage.now - 20 * MS), 0), FROM_PEER)]
+        stage.inbox = [(encode(Beat(PEER, 1, (Claim(number, 5),), number, stage.now - 20 * MS), 0), FROM_PEER)]
         running.turn()
     assert PEER in paths.meters
     stage.now += 2_000 * MS

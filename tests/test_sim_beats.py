@@ -1,4 +1,4 @@
-"""Claims in beats (rules 7 and 8): what breaks in random histories without each clause."""
+"""Claims in beats and timing records (rules 7, 8, W9): what breaks in random histories without each clause."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ BREAKS = {
     "beat-after-promise": ("witness kept", range(13, 15)),
     "beat-claims-too-much": ("claims kept", range(1, 3)),
     "late-release-unheard": ("simultaneity", range(46, 50)),
-    "cutoff-differs": ("simultaneity", range(1, 3)),
+    "cutoff-differs": ("simultaneity", range(1)),
+    "timing-record-at-once": ("known before", range(19, 20)),
+    "hold-falls-at-once": ("due in order", range(10, 11)),
+    "timing-record-at-one-member": ("never early", range(2, 3)),
+    "timing-record-of-any-version": ("known before", range(13, 14)),
 }
 """What breaks first in the random search, clause by clause, and the seeds to search."""
 

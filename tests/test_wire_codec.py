@@ -22,6 +22,7 @@ from levelcast.wire.messages import (
     CatchUp,
     CatchUpPackets,
     CatchUpSlot,
+    Claim,
     Cutoff,
     Data,
     Echo,
@@ -126,10 +127,12 @@ a_path = st.builds(PathFigures, u16, u32, u32, u32, i32, i32, i32, i32, u64, st.
 
 @st.composite
 def a_beat(draw: st.DrawFn) -> Beat:
-    rises = draw(st.lists(st.integers(0, 2**16 - 1), max_size=7))
-    haves = list(accumulate(rises, initial=draw(st.integers(0, 2**63))))
-    number = draw(st.integers(len(rises), 2**64 - 1))
-    return Beat(draw(u16), draw(u64), number, tuple(haves), draw(u64), draw(times_ns))
+    steps = draw(st.lists(st.tuples(st.integers(1, 2**16 - 1), st.integers(0, 2**16 - 1)), max_size=7))
+    starts = st.integers(0, 2**63)
+    ticks = accumulate((passed for passed, _ in steps), initial=draw(starts))
+    haves = accumulate((rise for _, rise in steps), initial=draw(starts))
+    claims = tuple(Claim(*each) for each in zip(ticks, haves, strict=True))
+    return Beat(draw(u16), draw(u64), claims, draw(u64), draw(times_ns))
 
 
 def authored(message: Any) -> Any:
@@ -191,7 +194,7 @@ RING = Ring(
     *(3, 9, 1, Membership(2, LIVES), True),
     *(LIVES, (Era(3, 101, 10**18),), ((1, "233.252.0.1:7001"),)),
 )
-BEAT = Beat(1, 3, 12, (96, 97, 97, 99), 1_012, 10**18)
+BEAT = Beat(1, 3, (Claim(5, 96), Claim(65, 97), Claim(125, 97), Claim(185, 99)), 1_012, 10**18)
 PATHS = PathRow(1, (PathFigures(2, 1_200, 12, 9, 69_900, 71_250, 75_850, -5, 4_711, bytes(range(32))),))
 PACED = RING._replace(pace=Pace(420_000_000, 25_000_000, (Cutoff(1, 220_000_000),)))
 JOIN = Join(
@@ -420,10 +423,11 @@ BODY = HEADER_SIZE
         (RING, BODY + 2, "<B", 4),  # a flag that does not exist
         (PACED, BODY + 102, "<H", 2),  # the cut-off of another member than those of the ring
         (PACED, BODY + 104, "<Q", 2**63),  # a time that no signed number holds
-        (BEAT, BODY, "<Q", 2),  # more claims than beats
+        (BEAT, BODY, "<Q", 2),  # claims before the start of the ring
         (BEAT, BODY + 8, "<Q", 2),  # claims below 0
         (BEAT, BODY + 24, "<Q", 2**63),  # the time at which it was sent
         (BEAT, BODY + 32, "<I", 8),  # more claims than a beat repeats
+        (BEAT, BODY + 36, "<H", 0),  # two claims at the same time
         (PATHS, BODY, "<I", 17),  # more paths than a row has
         (RING, BODY + 66, "<B", 0xFF),  # no UTF-8
         (GroupRequest(301, 0, 5, 1, 302), 8, "<Q", 1),  # a generation in a kind that has none

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from levelcast import records
 from levelcast.wire.membership import MAX_MEMBERS, decode_membership
-from levelcast.wire.messages import Cutoff, Pace, PaceChange
-from levelcast.wire.pace_change import UNIT_NS, decode_pace_change, encode_pace_change
+from levelcast.wire.messages import UNIT_NS, Cutoff, Pace, PaceChange
+from levelcast.wire.pace_change import decode_pace_change, encode_pace_change
 
 TIMES = st.integers(1, 2**32 - 1).map(lambda units: units * UNIT_NS)
 CUTOFFS = st.lists(
@@ -47,6 +47,7 @@ def test_people_can_read_it() -> None:
     decoder = dbn.DBNDecoder()
     decoder.write(records.dbn_metadata() + encode_pace_change(CHANGE))
     _, message = decoder.decode()
+    assert isinstance(message, dbn.SystemMsg)
     assert message.msg == "levelcast timing v4: hold 0.4170 s, before 0.6000 s, beats 0.0250 s"
     assert message.ts_event == CHANGE.from_ns
 

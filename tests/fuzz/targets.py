@@ -42,8 +42,8 @@ def _core() -> tuple[Check, list[bytes]]:
     examples: list[messages.Message] = [
         data,
         token,
-        messages.Beat(2, 3, 40, (90, 91, 91, 99), 41, 10**18),
-        messages.Beat(2, 3, 0, (99,), 1, 10**18),
+        messages.Beat(2, 3, tuple(messages.Claim(*each) for each in ((10, 90), (60, 91), (110, 99))), 41, 10**18),
+        messages.Beat(2, 3, (messages.Claim(0, 99),), 1, 10**18),
         messages.Request(1, 3, 90, (91, 95), (run,)),
         messages.Repair(1, (token, data, ring, group, lines)),
         messages.CatchUpPackets(1, 10, (messages.Packet(7, 1, 12, 2, b"ab"),)),

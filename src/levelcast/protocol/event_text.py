@@ -6,6 +6,7 @@ With `names`, the names of nodes replace their ids.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from levelcast.protocol.events import (
@@ -28,6 +29,7 @@ from levelcast.protocol.events import (
     NodeDied,
     NodeStart,
     NodeStop,
+    PaceChanges,
     PaceDiffers,
     PathsNotWritten,
     PromiseMade,
@@ -181,6 +183,9 @@ def sentence(event: Event, names: Names | None = None) -> str:
             return f"{{reporter}} {_reason_text(reason, suspect).past}".format_map(values)
         case GroupFormed(number=number):
             return f"group {number >> 32}, primary {values['primary']}, members {values['listed'] or 'none'}"
+        case PaceChanges(version=version, hold_ns=hold_ns, before_ns=before_ns, from_ns=from_ns):
+            at = f"{datetime.fromtimestamp(from_ns // 10**9, UTC):%H:%M:%S}.{from_ns // 10**6 % 1000:03}"
+            return f"timing record {version}: hold time {show_ns(hold_ns)} from {at} on, before {show_ns(before_ns)}"
         case PaceDiffers(hold_ns=hold_ns, own_hold_ns=own_ns):
             ring, own = show_ns(hold_ns), show_ns(own_ns)
             return f"the ring releases after {ring}, this node's network file says {own}; the ring decides"

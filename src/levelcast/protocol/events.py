@@ -140,6 +140,17 @@ class PaceDiffers(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PaceChanges(Event):
+    """The sequence has a timing record: the hold time changes from `from_ns` on (rule W9)."""
+
+    KIND = "timing-changes"
+    version: int
+    hold_ns: int
+    before_ns: int
+    from_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class PromiseMade(Event):
     """A member no longer sends or counts anything below `generation`."""
 

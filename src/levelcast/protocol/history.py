@@ -29,8 +29,10 @@ from blake3 import blake3
 from levelcast import native
 from levelcast.errors import LevelcastError
 from levelcast.protocol.config import StripeConfig
+from levelcast.protocol.pace import with_change
 from levelcast.wire.membership import decode_membership
-from levelcast.wire.messages import CONTROL_SOURCE, Data, Membership, Packet, Run
+from levelcast.wire.messages import CONTROL_SOURCE, Data, Membership, PaceChange, Packet, Run
+from levelcast.wire.pace_change import decode_pace_change
 
 GENESIS = bytes(32)
 """The chain hash before the first frame."""
@@ -98,9 +100,11 @@ class Tip:
     next_sequence: int = 1
     places: dict[int, SourcePosition] = field(default_factory=dict)
     records: list[MembershipChange] = field(default_factory=list)
+    paces: list[PaceChange] = field(default_factory=list)
+    """The last changes of the hold time, oldest first (rule W9)."""
 
     def copy(self) -> Tip:
-        return Tip(self.slot, self.chain, self.next_sequence, dict(self.places), list(self.records))
+        return Tip(self.slot, self.chain, self.next_sequence, dict(self.places), list(self.records), list(self.paces))
 
     def append(self, frame: Frame) -> None:
         """Advance past a frame, as when a tape is read from its beginning."""
@@ -112,14 +116,17 @@ class Tip:
         self.slot = frame.slot
         self.chain = frame.chain
         self.next_sequence += frame.records
-        self.note_memberships(frame)
+        self.note_changes(frame)
 
-    def note_memberships(self, frame: Frame) -> None:
-        """Apply the changes of the configured set in a frame (rule 12)."""
+    def note_changes(self, frame: Frame) -> None:
+        """Apply the changes of the configured set and of the hold time in a frame (rules 12, W9)."""
         if any(run.source == CONTROL_SOURCE for run in frame.runs):
             for packet in frame.packets:
                 if packet.source == CONTROL_SOURCE:
                     self._note_membership(frame.slot, packet)
+                    change = decode_pace_change(packet.payload)
+                    if change is not None:
+                        self.paces = with_change(self.paces, change, frame.timestamp_ns)
 
     def _note_membership(self, slot: int, packet: Packet) -> None:
         # Only the successor of the current version counts: the set changes by one record at a time.
@@ -137,6 +144,7 @@ class Ordered(NamedTuple):
     frame: Frame | None
     before: tuple[tuple[int, SourcePosition | None], ...]
     records_before: list[MembershipChange]
+    paces_before: list[PaceChange]
 
 
 class Shelved(Protocol):
@@ -191,7 +199,7 @@ class History:
         tip = self.tip
         assert slot == tip.slot + 1 or generation == SETTLED
         before: list[tuple[int, SourcePosition | None]] = []
-        records_before = tip.records
+        records_before, paces_before = tip.records, tip.paces
         pieces: list[Data] = []
         places: dict[int, SourcePosition] = {}
         for run in runs:
@@ -211,9 +219,9 @@ class History:
             frame = make_frame(slot, timestamp_ns, tip.next_sequence, pieces, tip.chain)
             tip.chain = frame.chain
             tip.next_sequence += frame.records
-            tip.note_memberships(frame)
+            tip.note_changes(frame)
         tip.slot = slot
-        ordered = Ordered(slot, generation, timestamp_ns, frame, tuple(before), records_before)
+        ordered = Ordered(slot, generation, timestamp_ns, frame, tuple(before), records_before, paces_before)
         self._slots[slot] = ordered
         return ordered
 
@@ -231,7 +239,7 @@ class History:
                     del tip.places[source]
                 else:
                     tip.places[source] = place
-            tip.records = ordered.records_before
+            tip.records, tip.paces = ordered.records_before, ordered.paces_before
             if ordered.frame is not None:
                 tip.chain = ordered.frame.chain_before
                 tip.next_sequence = ordered.frame.first_sequence

@@ -39,8 +39,6 @@ class Machine(Protocol):
     """Generation of the current ring; 0: none."""
     release_is_next: bool = False
     """A release, and nothing else, is due at `wake_ns`."""
-    hold_ns: int = 0
-    """Δ_A: the time from the timestamp of a frame to the instant of its release."""
 
     @property
     def upcoming(self) -> Frame | None:
@@ -56,6 +54,10 @@ class Machine(Protocol):
     def open_instants(self) -> tuple[int, int] | None:
         """The instant of the first slot that is not ready, and the time between two instants; None without a ring."""
         return None
+
+    def hold_ns(self, timestamp_ns: int) -> int:
+        """Return Δ_A: the time from the timestamp of a frame to the instant of its release."""
+        return 0
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
         """Handle `batch` at local time `now`; return the effects in order, and set `wake_ns`."""

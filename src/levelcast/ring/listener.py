@@ -11,7 +11,7 @@ next step. Control is handled before data (rule 17). A subclass implements the `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Protocol
 
 from levelcast.protocol.catchup import PendingCatchUp, take_over
@@ -22,6 +22,7 @@ from levelcast.protocol.events import (
     Conflict,
     Diverged,
     Event,
+    PaceChanges,
     PaceDiffers,
     RefuseReason,
     Rejected,
@@ -33,11 +34,12 @@ from levelcast.protocol.events import (
     Witnessed,
 )
 from levelcast.protocol.gaps import SourceGaps
-from levelcast.protocol.history import SETTLED, Frame, History, Misplaced, Tip
+from levelcast.protocol.history import SETTLED, Frame, History, Misplaced, Ordered, Tip
 from levelcast.protocol.holdings import Holdings
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.loss import MAX_OPEN_SLOTS, MAX_RUNS_PER_REQUEST, LossDetector, Stage, Want, by_holder
 from levelcast.protocol.machine import Releases
+from levelcast.protocol.pace import change_at, hold_at
 from levelcast.protocol.repair_plan import RepairPlan
 from levelcast.protocol.retransmit import RetransmitScope, look_up, pack_repairs, passed_on
 from levelcast.ring.beat_witness import BeatWitness
@@ -60,6 +62,7 @@ from levelcast.wire.messages import (
     LineRequest,
     Message,
     Pace,
+    PaceChange,
     Repair,
     Request,
     Ring,
@@ -128,7 +131,7 @@ class Listener(ReceiverHooks):
     def __init__(self, config: StripeConfig, member: int, journal: JournalImage, tape: Tip, now: int) -> None:
         self.config = config
         self.timing = config.timing
-        self.hold_ns = self._hold_before_ns = config.timing.hold_ns
+        self._ring_hold_ns = self._hold_before_ns = config.timing.hold_ns
         self.member = member
         self.life = journal.life
         self.generation = 0
@@ -164,7 +167,9 @@ class Listener(ReceiverHooks):
         """The last token that was dropped because it contradicts the order here."""
         self.unlisted: dict[int, int] = {}
         """Sources that are ordered but not in the network file, with the first slot since the start."""
-        self._beat_ns = 0
+        self._has_beats = False
+        self._followed = self.history.tip.paces
+        """The timing records that it follows."""
         self._clock_trusted = True
         self._diverged = False
         self._effects: list[Effect] = []
@@ -175,10 +180,30 @@ class Listener(ReceiverHooks):
     def have(self) -> int:
         return self.history.have
 
+    def pace(self, now: int) -> Pace | None:
+        """Return the times that all members of its ring use for a slot at `now`."""
+        pace = self._ring.pace if self._ring is not None else None
+        change = change_at(self._changes, now)
+        return change.pace if change is not None else pace
+
+    def hold_ns(self, timestamp_ns: int) -> int:
+        """Return Δ_A of a slot of its ring."""
+        return hold_at(self._changes, timestamp_ns, self._ring_hold_ns)
+
     @property
-    def pace(self) -> Pace | None:
-        """The times that all members of its ring use."""
-        return self._ring.pace if self._ring is not None else None
+    def _changes(self) -> Sequence[PaceChange]:
+        """The changes of the hold time on the tape (rule W9); in lockstep it never changes."""
+        return self.history.tip.paces if self._has_beats else ()
+
+    def _beat_ns(self, now: int) -> int:
+        """Return β."""
+        pace = self.pace(now)
+        return pace.beat_ns if pace is not None else 0
+
+    def _cutoffs_at(self, timestamp_ns: int, of_ring: Mapping[int, int]) -> Mapping[int, int]:
+        """Return H_j of each member for a slot: of the last change that applies, and else of its ring (rule 7)."""
+        change = change_at(self._changes, timestamp_ns)
+        return {**of_ring, **dict(change.pace.cutoffs)} if change is not None else of_ring
 
     @property
     def witnessed(self) -> int:
@@ -201,7 +226,8 @@ class Listener(ReceiverHooks):
     def open_instants(self) -> tuple[int, int] | None:
         if self._schedule is None:
             return None
-        return self._schedule.time_of(self.ready_slot + 1) + self.hold_ns, self.timing.slot_ns
+        next_ns = self._schedule.time_of(self.ready_slot + 1)
+        return next_ns + self.hold_ns(next_ns), self.timing.slot_ns
 
     @property
     def schedule(self) -> Schedule | None:
@@ -244,6 +270,9 @@ class Listener(ReceiverHooks):
             membership=tip.records[-1].membership,
             membership_stands=tip.records[-1].slot <= self.witnessed,
             sources=dict(tip.places),
+            pace_version=change.version if (change := change_at(self._changes, now)) is not None else 0,
+            hold_ns=self.hold_ns(now),
+            beat_ns=self._beat_ns(now),
             unlisted=tuple(sorted(self.unlisted)),
         )
 
@@ -332,7 +361,7 @@ class Listener(ReceiverHooks):
         schedule, witness = self._schedule, self._witness
         if schedule is None or witness is None or not beat_is_valid(beat, schedule):
             return
-        if self._beat_ns and beat.number <= schedule.beat_at(beat.sender, now + self.timing.late_ns, self._beat_ns):
+        if self._has_beats and beat.claims[-1].tick <= schedule.tick_at(now + self.timing.late_ns):
             witness.hear(beat)
 
     def _on_data(self, data: Data, now: int) -> None:
@@ -371,6 +400,16 @@ class Listener(ReceiverHooks):
                 self._reject_token(token)
             else:
                 self._note_unlisted(token)
+        self._note_changes()
+
+    def _note_changes(self) -> None:
+        """Report a timing record that was ordered."""
+        paces = self.history.tip.paces
+        if paces is not self._followed:
+            if paces[-1:] != self._followed[-1:] and paces:
+                last = paces[-1]
+                self._report(PaceChanges(self.have, last.version, last.pace.hold_ns, last.before_ns, last.from_ns))
+            self._follow_changes()
 
     def _note_unlisted(self, token: Token) -> None:
         """Report sources that this node's network file does not have. They are ordered all the same: tokens decide."""
@@ -412,14 +451,15 @@ class Listener(ReceiverHooks):
         If claims were lost here it may have been earlier, and this receiver waits for the latest possible time.
         """
         assert self._witness is not None
-        instant_ns = self.history.at(slot).timestamp_ns + self._hold_of(slot)
+        instant_ns = self._instant_ns(self.history.at(slot))
         due = self._witness.due(slot)
         return Due(max(instant_ns, due.earliest_ns), max(instant_ns, due.latest_ns))
 
-    def _hold_of(self, slot: int) -> int:
-        """Return Δ_A of a slot: that of its ring, or of the ring before."""
-        in_ring = self._schedule is not None and slot >= self._schedule.start_slot
-        return self.hold_ns if in_ring else self._hold_before_ns
+    def _instant_ns(self, ordered: Ordered) -> int:
+        """Return timestamp + Δ_A of a slot: that of its ring, or of the ring before, unless the tape has changed it."""
+        in_ring = self._schedule is not None and ordered.slot >= self._schedule.start_slot
+        hold_ns = self._ring_hold_ns if in_ring else self._hold_before_ns
+        return ordered.timestamp_ns + hold_at(self._changes, ordered.timestamp_ns, hold_ns)
 
     def _release(self, now: int) -> None:
         """Release, in order, all slots that are held, witnessed and due; none with a wrong clock (rules 7, 13)."""
@@ -433,7 +473,7 @@ class Listener(ReceiverHooks):
                 break
             ordered = self.history.at(slot)
             if ordered.frame is not None:
-                late = now > ordered.timestamp_ns + self._hold_of(slot) + self.config.punctual_ns
+                late = now > self._instant_ns(ordered) + self.config.punctual_ns
                 self.late_releases += late
                 self._effects.append(Release(ordered.frame, due.latest_ns, late, certain=due.certain))
             self.released = slot
@@ -591,8 +631,7 @@ class Listener(ReceiverHooks):
             if ordered is not None and ordered.frame is not None:
                 self._on_witnessed(slot)
                 self.late_releases += 1
-                scheduled_ns = ordered.timestamp_ns + self._hold_of(slot)
-                self._effects.append(Release(ordered.frame, scheduled_ns, True))
+                self._effects.append(Release(ordered.frame, self._instant_ns(ordered), True))
         self.released = settled.upto_slot
         self._skip_own(settled.upto_slot)
         self._report(CaughtUp(settled.upto_slot, settled.sender, settled.after_slot + 1))
@@ -726,15 +765,32 @@ class Listener(ReceiverHooks):
     def _witness_of(self, ring: Ring, schedule: Schedule, count: Count) -> Witness:
         """Adopt the times of the ring (rules 6 to 8); return where its claims are counted."""
         pace = ring.pace
-        self._beat_ns = pace.beat_ns if pace is not None else 0
-        self.claims.patience_ns = self.config.patience_ns(self.member, pace)
+        self._has_beats = pace is not None and pace.beat_ns > 0
         if pace is not None:
-            if pace.hold_ns != self.config.timing.hold_ns:
-                self._report(PaceDiffers(schedule.start_slot, pace.hold_ns, self.config.timing.hold_ns))
-            self._hold_before_ns, self.hold_ns = self.hold_ns, pace.hold_ns
-            if pace.beat_ns:
-                return BeatWitness(schedule, count, pace, self.history.base.slot, self.released)
+            self._hold_before_ns, self._ring_hold_ns = self._ring_hold_ns, pace.hold_ns
+        hold_ns = self.hold_ns(schedule.time_of(schedule.start_slot))
+        if hold_ns != self.config.timing.hold_ns:
+            self._report(PaceDiffers(schedule.start_slot, hold_ns, self.config.timing.hold_ns))
+        self._follow_changes()
+        if pace is not None and self._has_beats:
+            of_ring = dict(pace.cutoffs)
+
+            def cutoffs(timestamp_ns: int) -> Mapping[int, int]:
+                return self._cutoffs_at(timestamp_ns, of_ring)
+
+            return BeatWitness(schedule, count, cutoffs, self.history.base.slot, self.released)
         return TokenWitness(schedule, count, self.history.base.slot, self.released, self.timing.hear_ns)
+
+    def _follow_changes(self) -> None:
+        """Adopt what follows from the times of the ring and from the changes of them (rules 11, W9)."""
+        self._followed = self.history.tip.paces
+        paces = [change.pace for change in self._changes]
+        if self._ring is not None and self._ring.pace is not None:
+            paces.append(self._ring.pace)
+        self.claims.patience_ns = min(
+            (self.config.patience_ns(self.member, pace) for pace in paces),
+            default=self.config.patience_ns(self.member, None),
+        )
 
     def _slot_is_valid(self, slot: int, lineage: Lineage) -> bool:
         ordered = self.history.get(slot)

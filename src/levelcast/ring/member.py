@@ -73,9 +73,9 @@ class Member(Listener):
         self._leaving = False
         self._listen_until_ns = now + self.timing.request_ns
         self._restore(journal)
-        if self._schedule is not None and self._beat_ns:
+        if self._schedule is not None and self._has_beats:
             # It does not know its claims of before the restart, and may have sent the beat that is due.
-            self._beats = OwnBeats(last=self._schedule.beat_at(member, now, self._beat_ns))
+            self._beats = OwnBeats(last=max(0, self._schedule.tick_at(now)))
         own = (key for key, token in journal.tokens.items() if token.owner == member)
         self._skip_own(max((slot for generation, slot in own if generation == self.generation), default=0))
 
@@ -134,9 +134,9 @@ class Member(Listener):
             self._held.tokens[slot] = token
             self._journal_own_token(token)
             self._effects.append(Send(GROUP, token))
-            if self._beat_ns:
+            if self._has_beats:
                 self._repeat = token
-                next_beat = schedule.beat_at(self.member, token.timestamp_ns, self._beat_ns) + 1
+                next_beat = schedule.next_beat(self.member, token.timestamp_ns, self._beat_ns(now))
                 self._beats.claim_in_token(next_beat, token.have)
             self._next_own += len(schedule.members)
             self._advance()
@@ -149,19 +149,16 @@ class Member(Listener):
         The first beat after an own token is followed by a second copy of that token (TT §4.3).
         """
         schedule, witness = self._schedule, self._witness
-        if not self._beat_ns or not self._may_claim() or schedule is None or witness is None:
+        if not self._has_beats or not self._may_claim() or schedule is None or witness is None:
             return
-        number = schedule.beat_at(self.member, now, self._beat_ns)
-        if number > self._beats.last:
+        tick = schedule.last_beat(self.member, now, self._beat_ns(now))
+        if tick > self._beats.last:
             have = self.claims.lowest(self._own_have(), schedule, now)
-            haves = self._beats.say(number, have)
             self._beats_sent += 1
-            beat = Beat(self.member, schedule.generation, number, haves, self._beats_sent, now)
+            beat = Beat(self.member, schedule.generation, self._beats.say(tick, have), self._beats_sent, now)
             self._effects.append(Send(GROUP, beat))
             witness.hear(beat)
-            if self._repeat is not None and self._repeat.timestamp_ns < schedule.beat_time(
-                self.member, number, self._beat_ns
-            ):
+            if self._repeat is not None and self._repeat.timestamp_ns < schedule.tick_time(tick):
                 self._effects.append(Send(GROUP, self._repeat))
                 self._repeat = None
 
@@ -402,7 +399,7 @@ class Member(Listener):
                 own_ns = self._listen_until_ns
             if own_ns > now:
                 wake = min(wake, own_ns)
-            if self._beat_ns:
-                number = schedule.beat_at(self.member, now, self._beat_ns) + 1
-                wake = min(wake, schedule.beat_time(self.member, number, self._beat_ns))
+            if self._has_beats:
+                next_beat = schedule.next_beat(self.member, now, self._beat_ns(now))
+                wake = min(wake, schedule.tick_time(next_beat))
         return wake

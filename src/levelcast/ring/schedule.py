@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from levelcast.protocol.events import RefuseReason, RingRefused
 from levelcast.timing.rules import Timing
-from levelcast.wire.messages import Era, MemberLife, Ring
+from levelcast.wire.messages import UNIT_NS, Era, MemberLife, Ring
 
 
 class Lineage:
@@ -114,13 +114,27 @@ class Schedule:
         """Return the first slot of this generation that is `member`'s; the others follow every m slots."""
         return self.start_slot + self._index[member]
 
-    def beat_time(self, member: int, number: int, beat_ns: int) -> int:
-        """Return the scheduled time of a beat of `member`: members take turns within β, so that they do not collide."""
-        return self._start_ns + number * beat_ns + self._index[member] * beat_ns // len(self._members)
+    def tick_time(self, tick: int) -> int:
+        """Return the time of a claim."""
+        return self._start_ns + tick * UNIT_NS
 
-    def beat_at(self, member: int, now: int, beat_ns: int) -> int:
-        """Return the last beat of `member` that is due at `now`; -1 before the first."""
-        return max(-1, (now - self.beat_time(member, 0, beat_ns)) // beat_ns)
+    def tick_at(self, now: int) -> int:
+        return (now - self._start_ns) // UNIT_NS
+
+    def last_beat(self, member: int, now: int, beat_ns: int) -> int:
+        """Return the tick of the last beat of `member` that is due at `now`; below 1 before the first.
+
+        Members take turns within β, so that their beats do not collide.
+        """
+        every = max(1, beat_ns // UNIT_NS)
+        place = self._index[member] * every // len(self._members)
+        return self.tick_at(now) - (self.tick_at(now) - place) % every
+
+    def next_beat(self, member: int, now: int, beat_ns: int) -> int:
+        """Return the tick of the first beat of `member` after `now`."""
+        every = max(1, beat_ns // UNIT_NS)
+        tick = self.last_beat(member, max(now, self._start_ns), beat_ns) + every
+        return tick if tick > 0 else tick + every
 
     def slot_at(self, now: int) -> int:
         """Return the last slot that is due at `now` (one below the start slot if none is)."""

@@ -238,7 +238,7 @@ class Secondary(Listener):
         if self.group is not None:
             members = self.group.members
             start_ns = self._schedule.time_of(self._schedule.start_slot) if self._schedule is not None else 0
-            self._turns = Turns(group_round_ns(self.timing, self._beat_ns, len(members)), members, start_ns)
+            self._turns = Turns(group_round_ns(self.timing, self._beat_ns(start_ns), len(members)), members, start_ns)
             self._turn_ns = self._turns.next_of(self.member, now)
 
     def _leave(self, now: int) -> None:

@@ -41,6 +41,10 @@ class ListenerStatus:
     membership_stands: bool
     """That version is witnessed."""
     sources: dict[int, SourcePosition]
+    pace_version: int
+    """Version of the timing record that applies now; 0: none."""
+    hold_ns: int
+    beat_ns: int
     unlisted: tuple[int, ...]
     """Sources that were ordered since the start and are not in the network file."""
 

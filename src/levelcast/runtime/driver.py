@@ -566,7 +566,7 @@ class Driver:
         self._prepared = None
         now, counters = self._clock.wall_ns(), self.counters
         ready_ns = self._ready_times.take(release.frame.slot)
-        instant_ns = release.frame.timestamp_ns + self.machine.hold_ns
+        instant_ns = release.frame.timestamp_ns + self.machine.hold_ns(release.frame.timestamp_ns)
         moved = release.scheduled_ns > instant_ns
         late = moved or ready_ns > instant_ns
         release = release._replace(late=late, ready_ns=ready_ns, moved=moved)

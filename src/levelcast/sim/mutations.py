@@ -6,7 +6,7 @@ that clause. If no history fails without a clause, the clause is either superflu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from levelcast.edge.subscriber import merge, plan_follower
 from levelcast.edge.subscriber.delivery import Effect, Grade
 from levelcast.edge.subscriber.latest_only import LatestOnly
 from levelcast.edge.subscriber.session_reader import SessionReader
-from levelcast.protocol import history
+from levelcast.protocol import history, pace
 from levelcast.protocol.config import StripeConfig
 from levelcast.ring import (
     acknowledge,
@@ -32,12 +32,12 @@ from levelcast.ring import (
 from levelcast.ring.group_server import GroupServer
 from levelcast.ring.line_duty import LineDuty
 from levelcast.ring.line_server import LineServer
-from levelcast.ring.schedule import Lineage, Schedule
+from levelcast.ring.schedule import Lineage
 from levelcast.ring.secondary import Secondary
 from levelcast.ring.source import Source
 from levelcast.wire import codec, mold
 from levelcast.wire.channel_plan import PlanRecord
-from levelcast.wire.messages import GroupToken, Join, MemberLife, Membership, Ring, Run, Token
+from levelcast.wire.messages import GroupToken, Join, MemberLife, Membership, PaceChange, Run, Token
 
 Patch = tuple[Any, str, Any]
 
@@ -76,7 +76,7 @@ _listener_on_token = listener.Listener._on_token
 _on_group_token = listener.Listener._on_group_token
 _suspect = Secondary._suspect
 _claim = secondary_claims.SecondaryClaims._claim
-_witness_of = listener.Listener._witness_of
+_cutoffs_at = listener.Listener._cutoffs_at
 _say = beat_witness.OwnBeats.say
 _watermarks = Packetizer._watermarks
 _in_order = merge.Merger._in_order
@@ -165,12 +165,15 @@ def _count_secondary(self: Any, token: GroupToken, now: int) -> None:
         counted[token.sender] = max(counted.get(token.sender, -1), token.have)
 
 
-def _other_cutoffs(self: Any, ring: Ring, schedule: Schedule, count: witness.Count) -> witness.Witness:
+def _other_cutoffs(self: Any, timestamp_ns: int, of_ring: Mapping[int, int]) -> Mapping[int, int]:
     """Release later than the others at one member."""
-    if ring.pace is not None and self.member == min(schedule.members):
-        cutoffs = tuple(cutoff._replace(ns=cutoff.ns + ring.pace.beat_ns) for cutoff in ring.pace.cutoffs)
-        ring = ring._replace(pace=ring.pace._replace(cutoffs=cutoffs))
-    return _witness_of(self, ring, schedule, count)
+    longer_ns = 10_000_000 if self.member == min(of_ring) else 0
+    return {member: ns + longer_ns for member, ns in _cutoffs_at(self, timestamp_ns, of_ring).items()}
+
+
+def _changes_unless_first(self: listener.Listener) -> Sequence[PaceChange]:
+    """Ignore timing records at one member."""
+    return () if self.member == min(self.ring_members, default=0) else self.history.tip.paces
 
 
 def _suspect_peers(self: Secondary, node: int, now: int) -> None:
@@ -243,11 +246,19 @@ MUTATIONS: dict[str, Mutation] = {
         _clause("beat-after-promise", "B2", "8", "a member continues to claim after its promise",
                 (member.Member, "_may_claim", lambda self: self._learns)),
         _clause("beat-claims-too-much", "B3", "8", "a beat claims slots that are not held yet",
-                (beat_witness.OwnBeats, "say", lambda self, number, have: _say(self, number, have + 3))),
+                (beat_witness.OwnBeats, "say", lambda self, tick, have: _say(self, tick, have + 3))),
         _clause("late-release-unheard", "B4", "7", "a late slot is released when its claims are sent, not heard",
-                (beat_witness.BeatWitness, "_hear_ns", lambda *_: 0)),
+                (beat_witness.BeatWitness, "_hear_ns", lambda self, slot: dict.fromkeys(self._logs, 0))),
         _clause("cutoff-differs", "B5", "7", "one receiver uses other cut-offs than the ring",
-                (listener.Listener, "_witness_of", _other_cutoffs)),
+                (listener.Listener, "_cutoffs_at", _other_cutoffs)),
+        _clause("timing-record-at-once", "T1", "W9", "a timing record applies before it is released",
+                (pace, "is_known_before", _always)),
+        _clause("hold-falls-at-once", "T2", "W9", "a shorter hold time applies at once",
+                (pace, "fallen_ns", lambda _: 10**18)),
+        _clause("timing-record-of-any-version", "T3", "W9", "a timing record counts whatever it follows",
+                (pace, "follows", lambda changes, change, timestamp_ns: pace.is_known_before(change, timestamp_ns))),
+        _clause("timing-record-at-one-member", "T4", "W9", "a member ignores timing records",
+                (listener.Listener, "_changes", property(_changes_unless_first))),
         _clause("no-lineage", "F2", "12", "a token below the start slot is valid in any generation",
                 (listener, "token_is_valid", _valid_if_not_newer),
                 (listener.Listener, "_slot_is_valid", lambda self, slot, lineage: slot < lineage.eras[-1].start_slot)),

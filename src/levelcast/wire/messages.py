@@ -16,6 +16,9 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
+UNIT_NS = 100_000
+"""Unit of the times of claims, and of all times in timing records."""
+
 CONTROL_SOURCE = 0
 """The source id of packets that change the configured set of primaries (rule 12). No floor may have it."""
 
@@ -106,16 +109,22 @@ class Token(NamedTuple):
         return hash(self[:-1])
 
 
+class Claim(NamedTuple):
+    """A member had everything up to `have` at T_g + tick · `UNIT_NS`."""
+
+    tick: int
+    have: int
+
+
 class Beat(NamedTuple):
-    """A member's claims (rule 8): `have` at this beat, the last one, and at the beats before it, oldest first.
+    """A member's claims (rule 8): that of this beat, the last one, and those of the beats before it, oldest first.
 
     `sequence` counts the beats that this process has sent, so that a gap in it is a loss (TT §2).
     """
 
     sender: int
     generation: int
-    number: int
-    haves: tuple[int, ...]
+    claims: tuple[Claim, ...]
     sequence: int
     sent_ns: int
 

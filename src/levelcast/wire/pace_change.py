@@ -18,10 +18,9 @@ import struct
 
 from levelcast.records.system import encode_system, open_system
 from levelcast.wire.membership import MAX_MEMBERS
-from levelcast.wire.messages import CONTROL_SOURCE, Cutoff, Pace, PaceChange
+from levelcast.wire.messages import CONTROL_SOURCE, UNIT_NS, Cutoff, Pace, PaceChange
 
 PACE_TEXT = b"levelcast timing v"
-UNIT_NS = 100_000
 LEAST_BEAT_NS = 1_000_000
 _HEAD = struct.Struct("<QIIIH")
 _CUTOFF = struct.Struct("<HH")

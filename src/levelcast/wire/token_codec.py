@@ -7,8 +7,8 @@
                                             [slot u64, timestamp u64, [run]]
     17 CatchUpPackets  sender  0            after u64, [source u16, incarnation u64, number u64, records u32, size u32,
                                             payload]
-    20 Beat            sender  of the ring  number u64, have u64, sequence u64, sent u64, [rise u16]: how much `have`
-                                            rose from the beat before it, newest first
+    20 Beat            sender  of the ring  tick u64, have u64, sequence u64, sent u64, [ticks u16, rise u16]: the time
+                                            since the claim before it, and the rise of `have`, newest first
 
 The header, the seal and the rule that a message has one encoding are those of every core datagram.
 """
@@ -20,7 +20,7 @@ from struct import Struct
 from typing import Any
 
 from levelcast.wire.header import HEADER_SIZE, Malformed, Reason, bad_field, new_tuple, seal_datagram
-from levelcast.wire.messages import Beat, CatchUp, CatchUpPackets, CatchUpSlot, Mark, Packet, Request, Token
+from levelcast.wire.messages import Beat, CatchUp, CatchUpPackets, CatchUpSlot, Claim, Mark, Packet, Request, Token
 from levelcast.wire.packets import check_packet
 from levelcast.wire.parts import (
     COUNT,
@@ -46,15 +46,15 @@ MAX_CATCH_UP_PACKETS = 1_024
 MAX_HASH = 64
 MAX_BEATS = 8
 """Claims in a beat: its own, and those of the beats before it, in case they were lost."""
-MAX_RISE = 2**16 - 1
-"""A beat does not go back beyond a greater rise of `have`."""
+MAX_STEP = 2**16 - 1
+"""A beat does not go back beyond a greater rise of `have`, or a longer time."""
 
 _TOKEN = Struct("<QQQI")
 _MARKS = Packed("<HQQ", Mark, MAX_MARKS)
 _REQUEST = Struct("<Q")
 _SLOTS = PackedNumbers("Q", MAX_REQUEST_SLOTS, "slots")
 _BEAT = Struct("<QQQQ")
-_RISES = PackedNumbers("H", MAX_BEATS - 1, "rises")
+_STEPS = Packed("<HH", Claim, MAX_BEATS - 1)
 _CATCH_UP = Struct("<QQ")
 _CATCH_UP_SLOT = Struct("<QQ")
 _AFTER = Struct("<Q")
@@ -96,25 +96,32 @@ def decode_request(datagram: bytes, domain: int, sender: int, generation: int) -
 
 
 def encode_beat(message: Beat, domain: int) -> bytes:
-    haves = message.haves
-    if not haves or len(haves) > message.number + 1:
-        bad_field("a beat without a claim, or with more claims than beats")
-    rises = tuple([later - earlier for earlier, later in pairwise(haves)][::-1])
+    if not message.claims:
+        bad_field("a beat without a claim")
+    steps = tuple([Claim(late[0] - early[0], late[1] - early[1]) for early, late in pairwise(message.claims)][::-1])
+    _check_steps(steps)
     check_time(message.sent_ns)
-    body = _BEAT.pack(message.number, haves[-1], message.sequence, message.sent_ns) + _RISES.pack(rises)
+    body = _BEAT.pack(*message.claims[-1], message.sequence, message.sent_ns) + _STEPS.pack(steps)
     return seal_datagram(KIND_BEAT, domain, message.sender, message.generation, body)
 
 
 def decode_beat(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Beat, int]:
-    number, have, sequence, sent_ns = _BEAT.unpack_from(datagram, HEADER_SIZE)
+    tick, have, sequence, sent_ns = _BEAT.unpack_from(datagram, HEADER_SIZE)
     check_time(sent_ns)
-    rises, at = _RISES.unpack(datagram, HEADER_SIZE + _BEAT.size)
-    if len(rises) > number or sum(rises) > have:
+    steps, at = _STEPS.unpack(datagram, HEADER_SIZE + _BEAT.size)
+    _check_steps(steps)
+    claims = [new_tuple(Claim, (tick, have))]
+    for passed, rise in steps:
+        tick, have = tick - passed, have - rise
+        claims.append(new_tuple(Claim, (tick, have)))
+    if tick < 0 or have < 0:
         bad_field("claims before the first beat, or below 0")
-    haves = [have]
-    for rise in rises:
-        haves.append(haves[-1] - rise)
-    return Beat(sender, generation, number, tuple(haves[::-1]), sequence, sent_ns), at
+    return Beat(sender, generation, tuple(claims[::-1]), sequence, sent_ns), at
+
+
+def _check_steps(steps: tuple[Claim, ...]) -> None:
+    if any(passed < 1 for passed, _ in steps):
+        bad_field("claims that are not in their order")
 
 
 def _check_catch_up(message: CatchUp) -> None:

@@ -149,6 +149,7 @@ def _show_summary(summary: Summary, scenario: str, seeds: range, without: str | 
         "slots voided": summary.voided_slots,
         "crashes": summary.crashes,
         "planned stops": summary.planned_stops,
+        "timing records": summary.timing_changes,
         "disks lost": summary.disks_lost,
         "membership changes": summary.membership_changes,
         "catch-ups by frames": summary.caught_up_by_frames,

@@ -132,6 +132,7 @@ class ReleasingRole(Role):
                 for source, position in sorted(said.sources.items())
             },
             "unlisted_sources": list(said.unlisted),
+            "timing": {"version": said.pace_version, "hold_ns": said.hold_ns, "beat_ns": said.beat_ns},
             "tape_bytes": self.store.tape.size_bytes,
             "tape_segments": self.store.tape.segments,
         }

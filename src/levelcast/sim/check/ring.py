@@ -6,6 +6,8 @@
 | No invention  | at every release: every packet on a tape was submitted by its source, byte for byte |
 | No duplicate  | at every release: a packet is on a tape once |
 | Source order  | at every release: (incarnation, number) of a source only rises |
+| Known before  | at every release: an on-time timing record is released before it applies |
+| Due in order  | at every release: it is due later than the slot before it, whatever changes |
 | Never early   | at every release: not before timestamp + Δ_A in true time, within the clock's error |
 | Claims kept   | at every JOIN: (caught-up generation, have) is not below the claims in the entered ring |
 | One token     | at every token: a member never sends two different tokens for one (generation, slot) |
@@ -27,9 +29,22 @@ from collections.abc import Iterable
 from levelcast.protocol.effects import Effect, Persist, Release, Send
 from levelcast.protocol.events import Event, RefuseReason, Rejected, RejectReason, RingEntered, RingRefused
 from levelcast.protocol.history import GENESIS, Frame
+from levelcast.protocol.pace import hold_at, with_change
 from levelcast.ring.listener import Listener
 from levelcast.sim.engine.world import SimNode, World
-from levelcast.wire.messages import Beat, Data, Group, Join, LineHolders, Repair, Ring, Token
+from levelcast.wire.messages import (
+    CONTROL_SOURCE,
+    Beat,
+    Data,
+    Group,
+    Join,
+    LineHolders,
+    PaceChange,
+    Repair,
+    Ring,
+    Token,
+)
+from levelcast.wire.pace_change import decode_pace_change
 from levelcast.wire.packets import open_packets, singles
 
 PacketId = tuple[int, int, int]
@@ -75,6 +90,11 @@ class Checker:
         self._late_alone: list[tuple[str, int, int]] = []
         self._behind: set[tuple[str, int]] = set()
         """Receivers that had to catch up to the start of a ring."""
+        self._changes: list[PaceChange] = []
+        self._noted_slot = 0
+        """The timing records of the tape are known up to this slot."""
+        self._due: dict[tuple[int, int], tuple[int, int]] = {}
+        """The last slot that each life of a receiver released, and when it was due."""
         self.releases = 0
         self.late_releases = 0
         self.forged = False
@@ -89,7 +109,7 @@ class Checker:
                 self._check_one_token(message)
                 self._note_claim(node, message.generation, message.have)
             elif isinstance(message, Beat):
-                self._note_claim(node, message.generation, message.haves[-1])
+                self._note_claim(node, message.generation, message.claims[-1].have)
             elif isinstance(message, Join):
                 self._check_claims_kept(node, message)
             elif isinstance(message, Data):
@@ -168,6 +188,7 @@ class Checker:
         self.releases += 1
         self._check_agreement(node, release.frame)
         self._check_packets(node, release.frame)
+        self._check_timing_records(node, release)
         self._check_time(node, release)
 
     def _check_agreement(self, node: SimNode, frame: Frame) -> None:
@@ -196,9 +217,29 @@ class Checker:
                 raise InvariantBroken("source order", f"{node.name} released {key} after {self._last[source]}")
             self._last[source] = place
 
+    def _check_timing_records(self, node: SimNode, release: Release) -> None:
+        """Check that a change of the hold time is released before it applies, and that slots are due in order (W9)."""
+        frame, machine = release.frame, node.machine
+        if frame.slot > self._noted_slot:
+            self._noted_slot = frame.slot
+            for change in changes_in(frame):
+                self._changes = with_change(self._changes, change, frame.timestamp_ns)
+        if not isinstance(machine, Listener):
+            return
+        counted = {change for change in changes_in(frame) if change in machine.history.tip.paces}
+        late_ns = self._clock_error_ns + self._world.config.punctual_ns
+        if not release.late and any(self._world.now > change.from_ns + late_ns for change in counted):
+            raise InvariantBroken("known before", f"{node.name} releases a timing record after it applies")
+        due_ns = frame.timestamp_ns + machine.hold_ns(frame.timestamp_ns)
+        life = (node.id, node.disk.journal.life)
+        slot, before_ns = self._due.get(life, (0, 0))
+        if machine.schedule is not None and slot >= machine.schedule.start_slot and due_ns <= before_ns:
+            raise InvariantBroken("due in order", f"{node.name}: slot {frame.slot} is due before slot {slot}")
+        self._due[life] = (frame.slot, due_ns)
+
     def _check_time(self, node: SimNode, release: Release) -> None:
         now, frame = self._world.now, release.frame
-        instant = frame.timestamp_ns + self._world.config.timing.hold_ns
+        instant = frame.timestamp_ns + hold_at(self._changes, frame.timestamp_ns, self._world.config.timing.hold_ns)
         if now < instant - self._clock_error_ns:
             raise InvariantBroken("never early", f"{node.name} released slot {frame.slot} {instant - now} ns early")
         if now < release.scheduled_ns - self._clock_error_ns:
@@ -285,3 +326,11 @@ def _name_of(message: Token | Data | Ring | Group | LineHolders) -> tuple[object
     # Rings and groups are identified by their full content: a restarted server may reuse the number of a group, because
     # nothing in a group is counted; two rings of one generation violate another invariant.
     return message.server, message
+
+
+def changes_in(frame: Frame) -> list[PaceChange]:
+    """Return the timing records of a frame."""
+    if all(run.source != CONTROL_SOURCE for run in frame.runs):
+        return []
+    found = (decode_pace_change(packet.payload) for packet in frame.packets if packet.source == CONTROL_SOURCE)
+    return [change for change in found if change is not None]

@@ -41,7 +41,9 @@ def describe(message: Message | tuple[object, ...]) -> str:
             token = f"{generation_name(message.generation)}/{message.slot} have {message.have} [{_runs(message.runs)}]"
             return f"token {token}" + (f" witnessed {marks}" if marks else "")
         case wire.Beat():
-            return f"beat {generation_name(message.generation)}/{message.number} have {message.haves[-1]}"
+            return (
+                f"beat {generation_name(message.generation)}/{message.claims[-1].tick} have {message.claims[-1].have}"
+            )
         case wire.Request():
             return f"request slots {list(message.slots)} packets [{_runs(message.packets)}] have {message.have}"
         case wire.Repair():

@@ -388,7 +388,7 @@ class SecondaryChecker:
 
     def _check_claim(self, node: SimNode, message: Token | Beat) -> None:
         """Check a claim when it is made: a repeated one was true for the secondaries that counted then."""
-        have = message.have if isinstance(message, Token) else message.haves[-1]
+        have = message.have if isinstance(message, Token) else message.claims[-1].have
         if have > self._claimed.get((node, message.generation), -1):
             self._claimed[node, message.generation] = have
             self._check_cover(node, message.generation, have)
@@ -410,10 +410,10 @@ class SecondaryChecker:
         home = node.machine
         if not isinstance(home, Listener) or home.schedule is None:
             return
-        config, schedule = self._world.config, home.schedule
+        schedule = home.schedule
         if claimed < schedule.start_slot - 1:
             return
-        patience = config.patience_ns(node.id, home.pace)
+        patience = home.claims.patience_ns
         before_ring = max(schedule.start_slot - 2, 0)  # upper limit for the have of a secondary in an older ring
         for secondary in self._secondaries:
             said, machine = home.claims.said(secondary), self._world.nodes[secondary].machine

@@ -26,6 +26,7 @@ from levelcast.sim.engine.world import START_NS, SimNode, World
 from levelcast.sim.faults import MS, Adversary
 from levelcast.sim.planned_stops import PlannedStops
 from levelcast.sim.scenarios.base import SimulatedRing
+from levelcast.sim.timing_changes import TimingChanges
 from levelcast.timing.derive import Given, Path, Shape, derive
 from levelcast.timing.nack_sets import NackSets
 from levelcast.timing.rules import Mode, liveness_bound_ns
@@ -60,6 +61,7 @@ class HistoryCounts:
     strikes: int = 0
     malformed: int = 0
     planned_stops: int = 0
+    timing_changes: int = 0
     foreign: int = 0
     """Datagrams of another network that nodes rejected."""
     secondaries: int = 0
@@ -131,6 +133,7 @@ class RingHistory(SimulatedRing):
         super().__init__(self._make_world(config, network), CLOCK_ERROR_NS)
         self.world.foreign = self._foreign = ForeignNetwork(config.domain, seed)
         self._planned_stops = PlannedStops(self.world, seed, self._start_again)
+        self._timing_changes = TimingChanges(self.world, seed, self._submit_timing)
         self._measured = Random(f"measured {seed}")
         self._measures = self._measured.random() < 0.3
         """Receivers are told delays that they have measured, right or wrong."""
@@ -293,6 +296,16 @@ class RingHistory(SimulatedRing):
                 return
         self.world.after(20 * MS, self._operate)
 
+    def _submit_timing(self, record: bytes) -> bool:
+        """Send a timing record as the operator, without waiting for the change before it."""
+        node, source = self.operator, self.operator.machine
+        if not isinstance(source, Source) or not source.room:
+            return False
+        self._control_packets += 1
+        self.world.trace(CONTROL_SOURCE, "timing changes", "")
+        node.perform(source.submit(record, 1, node.local_ns))
+        return True
+
     # -- the workload -------------------------------------------------------------------------------------
 
     def _submit(self, node: SimNode, together: int) -> None:
@@ -333,6 +346,7 @@ class RingHistory(SimulatedRing):
         self.adversary.plan(self.faults_begin_ns, end_ns, rng.randint(0, 9))
         stoppable = [node for node in (*self.receivers, *self.secondaries) if node in self.adversary.targets]
         self._planned_stops.plan(stoppable, self.faults_begin_ns, end_ns)
+        self._timing_changes.plan(self.receivers, self.faults_begin_ns, end_ns)
         return end_ns
 
     def run(self) -> Outcome:
@@ -370,6 +384,8 @@ class RingHistory(SimulatedRing):
         """Check that all packets of sources that kept their journal are released everywhere, within the bound."""
         last_submit_ns = faults_end_ns + LAST_SUBMIT_NS
         self.world.run(last_submit_ns)
+        longer_ns = self._timing_changes.longest_ns - self.config.timing.hold_ns
+        self.bound_ns += 2 * longer_ns  # Δ_A is a term of it twice
         self.world.run(last_submit_ns + self.bound_ns, self._all_released)
         if not self._all_released():
             stuck = self._what_is_stuck()
@@ -423,6 +439,7 @@ class RingHistory(SimulatedRing):
             stripes=1,
             malformed=sum(sum(node.malformed.values()) for node in world.nodes.values()),
             planned_stops=self._planned_stops.stops,
+            timing_changes=self._timing_changes.sent,
             foreign=self._foreign.rejected,
             liveness_ns=self.liveness_ns,
             bound_ns=self.bound_ns,

@@ -12,6 +12,7 @@
     72      u32   number of sources, then each: source u16, incarnation u64, next u64
             u32   number of membership records, then each: slot u64, version u64, count u16, count x (member u16,
                   life u32)
+            u32   only if there are any: number of timing records, then each: size u16 and the record
             u32   CRC-32 of the bytes before
 
     offset  type  field of a frame
@@ -49,12 +50,14 @@ from levelcast.native import crc32
 from levelcast.protocol.history import PACKET_ROW, Frame, MembershipChange, SourcePosition, Tip
 from levelcast.storage.append_file import TapeError, check_version
 from levelcast.wire.messages import MemberLife, Membership
+from levelcast.wire.pace_change import decode_pace_change, encode_pace_change
 
 MAGIC = b"LVLCTAPE"
 VERSION = 2
 _FIXED = Struct("<8sHHIQQQ32s")
 _COUNT = Struct("<I")
 _PLACE = Struct("<HQQ")
+_SIZE = Struct("<H")
 _RECORD = Struct("<QQH")
 _MEMBER = Struct("<HI")
 _ENTRY_HEAD = Struct("<II")
@@ -120,6 +123,9 @@ def pack_header(stripe: int, records_per_segment: int, tip: Tip) -> bytes:
         for record in tip.records
     )
     rest = b"".join((_COUNT.pack(len(tip.places)), places, _COUNT.pack(len(tip.records)), records))
+    if tip.paces:
+        changes = [encode_pace_change(change) for change in tip.paces]
+        rest += _COUNT.pack(len(changes)) + b"".join(_SIZE.pack(len(change)) + change for change in changes)
     size = _FIXED.size + len(rest) + _COUNT.size
     fixed = _FIXED.pack(MAGIC, VERSION, stripe, size, records_per_segment, tip.slot, tip.next_sequence, tip.chain)
     return fixed + rest + _COUNT.pack(crc32(fixed + rest))
@@ -139,7 +145,9 @@ def unpack_header(content: bytes, where: object) -> IndexHeader:
         at = _FIXED.size + _COUNT.size
         for source, incarnation, following in _PLACE.iter_unpack(content[at : at + places * _PLACE.size]):
             tip.places[source] = SourcePosition(incarnation, following)
-        _unpack_records(content, at + places * _PLACE.size, tip)
+        at = _unpack_records(content, at + places * _PLACE.size, tip)
+        if at < size - _COUNT.size:
+            _unpack_paces(content, at, tip, where)
         if not tip.records:
             raise TapeError(f"{where}: its header has no configured set")
     except struct_error:
@@ -147,7 +155,20 @@ def unpack_header(content: bytes, where: object) -> IndexHeader:
     return IndexHeader(stripe, per_segment, tip, size)
 
 
-def _unpack_records(content: bytes, at: int, tip: Tip) -> None:
+def _unpack_paces(content: bytes, at: int, tip: Tip, where: object) -> None:
+    (count,) = _COUNT.unpack_from(content, at)
+    at += _COUNT.size
+    for _ in range(count):
+        (size,) = _SIZE.unpack_from(content, at)
+        at += _SIZE.size + size
+        change = decode_pace_change(content[at - size : at])
+        if change is None:
+            raise TapeError(f"{where}: its header has a damaged timing record")
+        tip.paces.append(change)
+
+
+def _unpack_records(content: bytes, at: int, tip: Tip) -> int:
+    """Read the membership records; return their end."""
     (records,) = _COUNT.unpack_from(content, at)
     at += _COUNT.size
     for _ in range(records):
@@ -157,6 +178,7 @@ def _unpack_records(content: bytes, at: int, tip: Tip) -> None:
         members = tuple(MemberLife(*life) for life in _MEMBER.iter_unpack(content[at:end]))
         tip.records.append(MembershipChange(slot, Membership(version, members)))
         at = end
+    return at
 
 
 def pack_frame(frame: Frame, at: int, size: int) -> bytes:
