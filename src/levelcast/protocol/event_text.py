@@ -6,7 +6,6 @@ With `names`, the names of nodes replace their ids.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from levelcast.protocol.events import (
@@ -184,8 +183,8 @@ def sentence(event: Event, names: Names | None = None) -> str:
         case GroupFormed(number=number):
             return f"group {number >> 32}, primary {values['primary']}, members {values['listed'] or 'none'}"
         case PaceChanges(version=version, hold_ns=hold_ns, before_ns=before_ns, from_ns=from_ns):
-            at = f"{datetime.fromtimestamp(from_ns // 10**9, UTC):%H:%M:%S}.{from_ns // 10**6 % 1000:03}"
-            return f"timing record {version}: hold time {show_ns(hold_ns)} from {at} on, before {show_ns(before_ns)}"
+            change = f"hold time {show_ns(before_ns)} -> {show_ns(hold_ns)}"
+            return f"timing record {version}: {change} from {time_of_day(from_ns)} UTC on"
         case PaceDiffers(hold_ns=hold_ns, own_hold_ns=own_ns):
             ring, own = show_ns(hold_ns), show_ns(own_ns)
             return f"the ring releases after {ring}, this node's network file says {own}; the ring decides"
@@ -246,3 +245,13 @@ def _named(event: Event, names: Names) -> dict[str, Any]:
         "number": generation >> 32 if generation else values.get("number", 0),
         "listed": ", ".join(name_of_node(member, names) for member in values.get("members", ())),
     }
+
+
+def time_of_day(ns: int) -> str:
+    """Return the time of a timestamp, without its day.
+
+    >>> time_of_day(1_700_000_000_123_456_789)
+    '22:13:20.123'
+    """
+    seconds = ns // 10**9
+    return f"{seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{ns // 10**6 % 1000:03}"

@@ -270,9 +270,9 @@ class Listener(ReceiverHooks):
             membership=tip.records[-1].membership,
             membership_stands=tip.records[-1].slot <= self.witnessed,
             sources=dict(tip.places),
-            pace_version=change.version if (change := change_at(self._changes, now)) is not None else 0,
             hold_ns=self.hold_ns(now),
             beat_ns=self._beat_ns(now),
+            timing_record=self._changes[-1] if self._changes else None,
             unlisted=tuple(sorted(self.unlisted)),
         )
 

@@ -132,10 +132,17 @@ class ReleasingRole(Role):
                 for source, position in sorted(said.sources.items())
             },
             "unlisted_sources": list(said.unlisted),
-            "timing": {"version": said.pace_version, "hold_ns": said.hold_ns, "beat_ns": said.beat_ns},
+            "timing": timing_as_json(said),
             "tape_bytes": self.store.tape.size_bytes,
             "tape_segments": self.store.tape.segments,
         }
+
+
+def timing_as_json(said: ListenerStatus) -> Status:
+    """Return the hold time and the beat interval in use, and the last timing record (rule W9)."""
+    last = said.timing_record
+    record = {"version": last.version, "from_ns": last.from_ns, "hold_ns": last.pace.hold_ns} if last else None
+    return {"hold_ns": said.hold_ns, "beat_ns": said.beat_ns, "record": record}
 
 
 def ring_as_json(ring: RingTimes | None) -> Status | None:
