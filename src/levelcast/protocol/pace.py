@@ -20,24 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from levelcast.wire.messages import UNIT_NS, Cutoff, Pace, PaceChange
+from levelcast.wire.messages import PaceChange
 
-MARGIN_NS = 2_000_000_000
-"""Time within which a timing record is ordered, after it was sent."""
 KEPT = 4
 """Changes that a receiver keeps: older ones apply to no slot that is open."""
 FALL = 2
 """A hold time falls by the time that passes, divided by this."""
-
-
-def in_units(pace: Pace) -> Pace:
-    """Return the times in units of timing records, rounded up."""
-    cutoffs = tuple(Cutoff(each.member, _units(each.ns)) for each in pace.cutoffs)
-    return Pace(_units(pace.hold_ns), _units(pace.beat_ns), cutoffs)
-
-
-def _units(ns: int) -> int:
-    return -(-ns // UNIT_NS) * UNIT_NS
 
 
 def hold_at(changes: Sequence[PaceChange], timestamp_ns: int, first_ns: int) -> int:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from random import Random
 
-from levelcast.protocol.pace import in_units
+from levelcast.protocol.timing_record import timing_record
 from levelcast.ring.listener import Listener
 from levelcast.sim.engine.world import SimNode, World
-from levelcast.wire.messages import Cutoff, Pace, PaceChange
+from levelcast.wire.messages import Cutoff, Pace
 from levelcast.wire.pace_change import encode_pace_change
 
 MS = 1_000_000
@@ -47,11 +47,9 @@ class TimingChanges:
         factor = rng.choice((0.7, 1.0, 1.5))
         members = sorted(life.member for life in config.membership.members)
         cutoffs = tuple(Cutoff(member, int(config.cutoff_ns(member) * factor)) for member in members)
-        pace = in_units(Pace(hold_ns, rng.choice((5, 10, 20, 50)) * MS, cutoffs))
-        before_ns = in_units(pace._replace(hold_ns=before_ns)).hold_ns
-        from_ns = now + before_ns + int(rng.choice((20, 100, 500)) * MS)
-        if self._submit(
-            encode_pace_change(PaceChange(paces[-1].version + 1 if paces else 1, from_ns, before_ns, pace))
-        ):
+        pace = Pace(before_ns, rng.choice((5, 10, 20, 50)) * MS, cutoffs)
+        version = paces[-1].version if paces else 0
+        change = timing_record(version, pace, hold_ns, now, margin_ns=rng.choice((20, 100, 500)) * MS)
+        if self._submit(encode_pace_change(change)):
             self.sent += 1
-            self.longest_ns = max(self.longest_ns, pace.hold_ns)
+            self.longest_ns = max(self.longest_ns, change.pace.hold_ns)

@@ -13,13 +13,15 @@ from levelcast.network.stripe_config import ring_config
 from levelcast.node.operate.control_source import next_incarnation, send_records
 from levelcast.node.status_client import Answer, ask_all
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.pace import MARGIN_NS, in_units
+from levelcast.protocol.timing_record import timing_record
 from levelcast.runtime.sockets import LOOPBACK
 from levelcast.units import show_ns
 from levelcast.wire.messages import PaceChange
 from levelcast.wire.pace_change import encode_pace_change
 
 _ASK_S = 1.0
+MARGIN_NS = 2_000_000_000
+"""Time within which the record is ordered: it is sent by a process that starts for it."""
 _LOOK_S = 0.05
 
 
@@ -66,10 +68,9 @@ def apply_timing(network: Network, stripe: str, hold_ns: int, timeout_s: float, 
 
 def _change(config: StripeConfig, newest: dict[str, Any], hold_ns: int, now: int) -> PaceChange:
     members = [life.member for life in config.membership.members]
-    pace = in_units(config.pace(members)._replace(hold_ns=hold_ns))
-    before_ns = in_units(pace._replace(hold_ns=newest["hold_ns"])).hold_ns
-    version = newest["record"]["version"] + 1 if newest["record"] is not None else 1
-    return PaceChange(version, now + before_ns + MARGIN_NS, before_ns, pace)
+    pace = config.pace(members)._replace(hold_ns=newest["hold_ns"])
+    version = newest["record"]["version"] if newest["record"] is not None else 0
+    return timing_record(version, pace, hold_ns, now, margin_ns=MARGIN_NS)
 
 
 def newest_timing(stripe: str, answers: Sequence[Answer]) -> dict[str, Any]:
