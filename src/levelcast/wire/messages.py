@@ -109,7 +109,9 @@ class Token(NamedTuple):
 class Beat(NamedTuple):
     """A member's claims (rule 8): `have` at this beat, the last one, and at the beats before it, oldest first.
 
-    `sequence` counts the beats that this process has sent, so that a gap in it is a loss (TT §2).
+    `sequence` counts the beats that this process has sent, so that a gap in it is a loss (TT §2). `error_us` is the
+    bound of the error of its clock, None if no source vouches for one; `offset_us` is how far its clock is ahead of the
+    median member, None if that is not known (C1, C2).
     """
 
     sender: int
@@ -118,6 +120,8 @@ class Beat(NamedTuple):
     haves: tuple[int, ...]
     sequence: int
     sent_ns: int
+    error_us: int | None = None
+    offset_us: int | None = None
 
 
 class Request(NamedTuple):
@@ -385,6 +389,10 @@ class Echo(NamedTuple):
     left_ns: int
 
 
+NOTHING_RECENT = -(2**31)
+"""`recent_us` of a path on which nothing has arrived in the last seconds."""
+
+
 class PathFigures(NamedTuple):
     """Delay and loss of messages from `peer` in the last minutes; delays by two clocks, in microseconds."""
 
@@ -401,6 +409,8 @@ class PathFigures(NamedTuple):
     """Number of the newest message."""
     arrived: bytes
     """The last messages, one bit each, the newest first: 1 if it has arrived."""
+    recent_us: int = NOTHING_RECENT
+    """Least delay of the last seconds."""
 
 
 class PathRow(NamedTuple):
