@@ -305,7 +305,9 @@ class Node:
         assert self.driver.paths is not None
         status = self.status() | {"paths": path_status(self.driver.paths, self._names)}
         check = self.driver.clock_check
-        return status | ({"clock": clock_status(check, self._names)} if check is not None else {})
+        if check is None:
+            return status
+        return status | {"clock": {"was_set": self.driver.clock_was_set} | clock_status(check, self._names)}
 
     def probes(self) -> dict[str, Any]:
         """Return the last delay and loss samples of this node."""
