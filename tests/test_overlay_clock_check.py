@@ -49,6 +49,7 @@ class Stage:
     members: int = 5
     node: int = ME
     smeared: bool = False
+    one_machine: bool = False
     off_ns: int = 0
     """How far this node's clock is ahead of the true time."""
     others_off_ns: dict[int, int] = field(default_factory=dict)
@@ -63,7 +64,9 @@ class Stage:
         made = config(self.members, smeared=self.smeared)
         self.prober = Prober(self.node, peers, None, self.now)
         self.paths = Paths(self.node, peers, self.now)
-        self.check = ClockCheck(self.node, made, self.prober, self.paths, self.now, self.mono)
+        self.check = ClockCheck(
+            self.node, made, self.prober, self.paths, self.now, self.mono, one_machine=self.one_machine
+        )
         self.peers = peers
 
     @property
@@ -313,8 +316,9 @@ def test_a_clock_that_was_set_begins_again_with_the_check_of_the_start() -> None
 
 def test_answers_to_probes_from_before_the_clock_was_set_do_not_count() -> None:
     stage = checked()
-    probe = Probe(ME, stage.prober.number, stage.now)
-    stage.prober._open[probe.number] = (probe.sent_ns, {2})
+    (sent,) = (effect for effect in stage.prober.probe(stage.now, [2]) if isinstance(effect, Send))
+    probe = sent.message
+    assert isinstance(probe, Probe)
     stage.turn(was_set=True)
     stage.echo(probe, 2)
     assert stage.check._echoes[2].there.count == 0
@@ -339,6 +343,15 @@ def test_a_bound_above_the_clock_error_is_an_alarm_at_once_and_ends_ten_seconds_
         stage.run(S)
     stage.run(S)
     assert stage.check.trusted
+
+
+def test_the_nodes_of_one_machine_share_its_error() -> None:
+    stage = checked(one_machine=True)
+    stage.check.bound.vouch("chrony", 30 * MS, stage.mono)
+    stage.run(5 * S)
+    assert stage.doubts == []
+    assert stage.check.error_us is not None
+    assert stage.check.error_us > 30_000
 
 
 def test_the_ceiling_of_the_kernel_silences_nobody() -> None:

@@ -21,6 +21,7 @@ from levelcast.overlay.paths import (
     burst_length,
     loss_of,
 )
+from levelcast.overlay.probe import SELECTED
 from levelcast.protocol.effects import GROUP, Send
 from levelcast.wire.codec import MAX_PATHS, decode, encode
 from levelcast.wire.messages import NOTHING_RECENT, PathRow
@@ -146,6 +147,12 @@ def test_the_beats_of_a_node_replace_its_probes_and_strangers_are_ignored() -> N
     assert node.meters[2].figures().delays == {70: 1}
     node.step([PathRow(9, tuple(node.own_row(T0)))], T0)
     assert node.rows == {}
+
+
+def test_probes_to_some_nodes_only_are_not_counted_because_their_gaps_are_no_losses() -> None:
+    node = Paths(1, {2}, T0)
+    node.hear_probe(2, SELECTED + 3, T0, T0 + 5 * MS)
+    assert node.meters == {}
 
 
 def test_a_quantile_is_used_once_there_are_enough_arrivals() -> None:

@@ -622,7 +622,8 @@ class ClockStage:
             self.driver.turn()
             self.stage.now += START_EVERY_NS
             self.stage.monotonic += START_EVERY_NS
-            probes = [decode(line[2]).message for line in self.stage.diary if isinstance(line[-1], bytes)]
+            sent = [line[-1] for line in self.stage.diary]
+            probes = [decode(datagram).message for datagram in sent if isinstance(datagram, bytes)]
             for probe in probes:
                 if isinstance(probe, Probe):
                     heard_ns = (probe.sent_ns + self.stage.now) // 2 - off_ns

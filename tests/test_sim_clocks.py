@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from levelcast.sim.run import run_seed
-from levelcast.sim.scenarios.clocks import KINDS, SET_WHILE_RUNNING, ClocksHistory, Kind, S
+from levelcast.sim.scenarios.clocks import KINDS, SET_WHILE_RUNNING, ClockFault, ClocksHistory, S
 
 BREAKS = {
     "bound-does-not-grow": ("time source lost", "silence"),
@@ -39,7 +39,7 @@ def test_a_clause_that_is_taken_out_is_missed(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SET_WHILE_RUNNING, ids=[kind.name for kind in SET_WHILE_RUNNING])
-def test_a_clock_that_is_set_while_it_runs_silences_its_node_at_once(kind: Kind) -> None:
+def test_a_clock_that_is_set_while_it_runs_silences_its_node_at_once(kind: ClockFault) -> None:
     history = ClocksHistory(1, kind)
     assert history.run().broken is None
     assert history.silent_after_s(1) == 0.0

@@ -128,7 +128,9 @@ class Node:
             services: list[Service] = [PathRecorder(log, paths, now, self._note)]
             clock_check = None
             if place.role.releases:
-                clock_check = ClockCheck(place.id, config, prober, paths, now, time.monotonic_ns())
+                alone = options.interface == LOOPBACK  # no other machine is on the loopback interface
+                monotonic_ns = time.monotonic_ns()
+                clock_check = ClockCheck(place.id, config, prober, paths, now, monotonic_ns, one_machine=alone)
                 sources = ClockSources(clock_check)
                 opened.callback(sources.close)
                 services.append(sources)

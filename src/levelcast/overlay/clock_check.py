@@ -84,8 +84,17 @@ class ClockCheck:
     """The check of one receiver's clock. `trusted` is False while it must be silent."""
 
     def __init__(
-        self, node: int, config: StripeConfig, prober: Prober, paths: Paths, now: int, monotonic_ns: int
+        self,
+        node: int,
+        config: StripeConfig,
+        prober: Prober,
+        paths: Paths,
+        now: int,
+        monotonic_ns: int,
+        *,
+        one_machine: bool = False,
     ) -> None:
+        """All nodes of a network on `one_machine` have its clock, so its error bound is no difference between them."""
         members = {life.member for life in config.membership.members}
         self.others = sorted(members - {node})
         self.needed = len(members) // 2 + 1
@@ -101,6 +110,7 @@ class ClockCheck:
         self.offset_ns: int | None = None
         """How far this clock is ahead of the median member's; None: no majority is heard."""
         self._own = int(node in members)
+        self._one_machine = one_machine
         self._members = len(members)
         self._clock_error_ns = config.clock_error_ns
         self._limit_ns = config.clock_error_ns + config.asymmetry_ns
@@ -152,7 +162,7 @@ class ClockCheck:
             self._notices.append(LeapAnnounced(0, self.leap.at_ns, self.leap.smeared))
 
     def _on_echo(self, echo: Echo, at_ns: int) -> None:
-        if echo.sender in self._echoes and echo.number > self._after_probe:
+        if echo.sender in self._echoes:
             pair = self._echoes[echo.sender]
             pair.here.add(at_ns - echo.left_ns, at_ns)
             pair.there.add(echo.heard_ns - echo.sent_ns, at_ns)
@@ -180,7 +190,7 @@ class ClockCheck:
         self.offset_ns = None
         self.compared = {}
         self._since_ns = monotonic_ns
-        self._after_probe = self._prober.number
+        self._prober.forget_open()
         self._echoes = {member: Compare(RecentLeast(), RecentLeast()) for member in self.others}
         self._beats_from_ns: int | None = None
         self._asked_ns: int | None = None
@@ -258,7 +268,7 @@ class ClockCheck:
     def _doubt(self, now: int, monotonic_ns: int) -> ClockDoubt | None:
         if self.leap.refuses(now):
             return ClockDoubt.LEAP
-        if bound_is_exceeded(self.bound, self._clock_error_ns, monotonic_ns):
+        if not self._one_machine and bound_is_exceeded(self.bound, self._clock_error_ns, monotonic_ns):
             return ClockDoubt.BOUND
         if not self.checked:
             return self._check_start(monotonic_ns)

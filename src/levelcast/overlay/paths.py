@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from levelcast.overlay.probe import SELECTED
 from levelcast.protocol.effects import GROUP, Effect, Send
 from levelcast.wire.codec import ARRIVED_BYTES, MAX_PATHS
 from levelcast.wire.messages import NOTHING_RECENT, PathFigures, PathRow
@@ -221,7 +222,7 @@ class Paths:
         self._take(peer, number, sent_ns, at_ns)
 
     def hear_probe(self, peer: int, number: int, sent_ns: int, at_ns: int) -> None:
-        if peer not in self._beating:
+        if peer not in self._beating and number < SELECTED:
             self._take(peer, number, sent_ns, at_ns)
 
     def _take(self, peer: int, number: int, sent_ns: int, at_ns: int) -> None:

@@ -29,6 +29,8 @@ from levelcast.wire.messages import Echo, Probe
 WAIT_NS = 3_000_000_000
 AWAY = 10
 MOST_ANSWERS = 200
+SELECTED = 2**63
+"""Numbers above this one are of probes to some nodes only: a gap in them is no loss."""
 KEPT = 1_000
 """Number of samples that are kept for readers."""
 
@@ -74,9 +76,9 @@ class Prober:
         """Probes that were not answered because of the rate limit."""
         self.on_echo: Callable[[Echo, int], None] | None = None
         """Called with every answer that counts, and the time of its arrival."""
-        self.number = 0
-        """Number of the last probe."""
         self._node = node
+        self._number = 0
+        self._selected = SELECTED
         self._open: dict[int, tuple[int, set[int]]] = {}
         """Open probes: send time, and the peers that have not answered."""
         self._limits: dict[int, RateLimit] = {}
@@ -104,10 +106,18 @@ class Prober:
 
     def probe(self, now: int, to: Collection[int] | None = None) -> list[Effect]:
         """Return the next probe: to all nodes, or to each of some peers."""
-        self.number += 1
-        probe = Probe(self._node, self.number, now)
-        self._open[self.number] = (now, set(self.peers if to is None else to) & self.peers.keys())
+        if to is None:
+            self._number += 1
+            probe, asked = Probe(self._node, self._number, now), set(self.peers)
+        else:
+            self._selected += 1
+            probe, asked = Probe(self._node, self._selected, now), set(to) & self.peers.keys()
+        self._open[probe.number] = (now, asked)
         return [Send(each, probe) for each in ((GROUP,) if to is None else to)]
+
+    def forget_open(self) -> None:
+        """Ignore the answers to all probes so far: the clock was set meanwhile."""
+        self._open.clear()
 
     def _may_answer(self, peer: int, now: int) -> bool:
         limit = self._limits.setdefault(peer, RateLimit(MOST_ANSWERS, MOST_ANSWERS, now))

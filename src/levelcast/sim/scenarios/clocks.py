@@ -57,7 +57,7 @@ MEASURES = frozenset({Beat, Probe, Echo, PathRow})
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ClockFault:
     """What happens to a clock, and what has to follow."""
 
     name: str
@@ -83,23 +83,23 @@ class Kind:
 
 
 KINDS = (
-    Kind("right", 30),
-    Kind("started 5 ms off", 15, 0, started_ns=5 * MS, paths_differ=0.01),
-    Kind("started 20 ms off", 15, 0, started_ns=20 * MS),
-    Kind("started 200 ms off", 15, 0, started_ns=-200 * MS),
-    Kind("set 50 ms back", 20, 0.1, stepped_ns=-50 * MS),
-    Kind("suspended for 1 s", 20, 3.0, suspended_ns=1 * S),
-    Kind("drifts 100 ppm", 100, 85.0, drift_ppm=100.0),
-    Kind("drifts 400 ppm", 50, 35.0, drift_ppm=-400.0),
-    Kind("time source lost", 62, 46.0, last_bound_ns=100_000, drift_ppm=15.0),
-    Kind("detour for 8 s", 35, special="detour"),
-    Kind("cut off with two wrong ones", 65, 50.0, drift_ppm=400.0, special="cut off", members=7),
-    Kind("leap second", 25, 20.0 - LEAP_MARGIN_NS / S + 0.6, special="leap"),
-    Kind("leap second, smeared", 25, special="smeared"),
+    ClockFault("right", 30),
+    ClockFault("started 5 ms off", 15, 0, started_ns=5 * MS, paths_differ=0.01),
+    ClockFault("started 20 ms off", 15, 0, started_ns=20 * MS),
+    ClockFault("started 200 ms off", 15, 0, started_ns=-200 * MS),
+    ClockFault("set 50 ms back", 20, 0.1, stepped_ns=-50 * MS),
+    ClockFault("suspended for 1 s", 20, 3.0, suspended_ns=1 * S),
+    ClockFault("drifts 100 ppm", 100, 85.0, drift_ppm=100.0),
+    ClockFault("drifts 400 ppm", 50, 35.0, drift_ppm=-400.0),
+    ClockFault("time source lost", 62, 46.0, last_bound_ns=100_000, drift_ppm=15.0),
+    ClockFault("detour for 8 s", 35, special="detour"),
+    ClockFault("cut off with two wrong ones", 65, 50.0, drift_ppm=400.0, special="cut off", members=7),
+    ClockFault("leap second", 25, 20.0 - LEAP_MARGIN_NS / S + 0.6, special="leap"),
+    ClockFault("leap second, smeared", 25, special="smeared"),
 )
-SMEARED_ALONE = Kind("smeared, the others not", 420, 405.0, drift_ppm=-11.6)
+SMEARED_ALONE = ClockFault("smeared, the others not", 420, 405.0, drift_ppm=-11.6)
 """Not in the random search: 11.6 ppm take 345 s to 4 ms."""
-SET_WHILE_RUNNING = tuple(Kind(f"set {ms} ms ahead", 35, 0.1, stepped_ns=ms * MS) for ms in (20, 200))
+SET_WHILE_RUNNING = tuple(ClockFault(f"set {ms} ms ahead", 35, 0.1, stepped_ns=ms * MS) for ms in (20, 200))
 
 
 class ClockedNode(SimNode):
@@ -234,7 +234,7 @@ class Silence:
 class ClocksHistory(SteadyWorld):
     """One history of a kind of error."""
 
-    def __init__(self, seed: int, kind: Kind | None = None) -> None:
+    def __init__(self, seed: int, kind: ClockFault | None = None) -> None:
         self.seed = seed
         self.kind = kind or KINDS[seed % len(KINDS)]
         rng = Random(f"clocks {seed}")
@@ -408,7 +408,7 @@ class ClocksHistory(SteadyWorld):
             raise InvariantBroken("liveness", f"receiver {member} does not send or release at the end")
 
 
-def _build(rng: Random, kind: Kind) -> tuple[StripeConfig, Roles, VirtualNetwork]:
+def _build(rng: Random, kind: ClockFault) -> tuple[StripeConfig, Roles, VirtualNetwork]:
     """Draw a network with paths that differ by direction, and derive the timing of a ring from it."""
     roles = Roles(tuple(range(1, kind.members + 1)), (FIRST_SERVER, FIRST_SERVER + 1), (FIRST_SOURCE,))
     delays: dict[tuple[int, int], int] = {}
