@@ -21,6 +21,7 @@ intervals do not overlap, which proves it, so at once); and before a leap second
 any of these. A clock that was set (`levelcast.protocol.clock.ClockGuard`) begins with a new check when it is back.
 
 - Without a time source the network file's `clock_error` is believed (C3).
+- The nodes of one machine have the same clock. Offsets between them show only that its cores are busy, so none counts.
 - A member is in the median itself, with 0: else one wrong member of three would silence the two others. Of an even
   number the middle one nearest to 0 counts, and at the start the farthest, so that one alone against one is no start.
 
@@ -94,7 +95,7 @@ class ClockCheck:
         *,
         one_machine: bool = False,
     ) -> None:
-        """All nodes of a network on `one_machine` have its clock, so its error bound is no difference between them."""
+        """On `one_machine` all nodes have one clock: it is compared and shown, and not judged by it."""
         members = {life.member for life in config.membership.members}
         self.others = sorted(members - {node})
         self.needed = len(members) // 2 + 1
@@ -185,7 +186,7 @@ class ClockCheck:
 
     def _reset(self, monotonic_ns: int) -> None:
         """Begin with the check of the start: nothing that was measured before counts."""
-        self.checked = self._own >= self.needed  # the only member has nobody to ask
+        self.checked = self._one_machine or self._own >= self.needed  # the only member has nobody to ask
         self._waived = False
         self.offset_ns = None
         self.compared = {}
@@ -268,7 +269,9 @@ class ClockCheck:
     def _doubt(self, now: int, monotonic_ns: int) -> ClockDoubt | None:
         if self.leap.refuses(now):
             return ClockDoubt.LEAP
-        if not self._one_machine and bound_is_exceeded(self.bound, self._clock_error_ns, monotonic_ns):
+        if self._one_machine:
+            return None
+        if bound_is_exceeded(self.bound, self._clock_error_ns, monotonic_ns):
             return ClockDoubt.BOUND
         if not self.checked:
             return self._check_start(monotonic_ns)
