@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import (
+    clocks,
     cluster,
     evenness,
     export,
@@ -47,6 +48,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "simulator": simulator.run,
     "modes": modes.run,
     "liveness": liveness.run,
+    "clocks": clocks.run,
     "hold": hold.run,
     "paper": paper.run,
     "faults": faults.run,

@@ -468,7 +468,7 @@ _WORDS = [
     *("=", "[", "]", "{", "}", "{}", "[]", ",", "\n", '"', "'''", '"""', "#"),
     *("nan", "inf", "-1", "0", "1.0", "1e400", "true", "1979-05-27", '"all"', '"0ns"'),
     *("[stripes.a]", "[[stripes]]", "[edge]", "[[edge.group]]", "[core]", "pairs", "between"),
-    *("witness", "hold", "late", "attempts", "process", "clock_error"),
+    *("witness", "hold", "late", "attempts", "process", "clock_error", "asymmetry", "leap"),
 ]
 
 

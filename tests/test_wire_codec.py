@@ -122,7 +122,7 @@ def a_pace(members: tuple[MemberLife, ...]) -> st.SearchStrategy[Pace]:
     return st.builds(Pace, times_ns, beats, cutoffs) | st.builds(Pace, times_ns, st.just(0), st.just(()))
 
 
-a_path = st.builds(PathFigures, u16, u32, u32, u32, i32, i32, i32, i32, u64, st.binary(min_size=32, max_size=32))
+a_path = st.builds(PathFigures, u16, u32, u32, u32, i32, i32, i32, i32, u64, st.binary(min_size=32, max_size=32), i32)
 
 
 @st.composite
@@ -132,7 +132,9 @@ def a_beat(draw: st.DrawFn) -> Beat:
     ticks = accumulate((passed for passed, _ in steps), initial=draw(starts))
     haves = accumulate((rise for _, rise in steps), initial=draw(starts))
     claims = tuple(Claim(*each) for each in zip(ticks, haves, strict=True))
-    return Beat(draw(u16), draw(u64), claims, draw(u64), draw(times_ns))
+    error_us = draw(st.none() | st.integers(0, 2**32 - 2))
+    offset_us = draw(st.none() | st.integers(1 - 2**31, 2**31 - 1))
+    return Beat(draw(u16), draw(u64), claims, draw(u64), draw(times_ns), error_us, offset_us)
 
 
 def authored(message: Any) -> Any:
@@ -180,7 +182,7 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
     LineRequest: st.builds(LineRequest, u16, u64, u64),
     Probe: st.builds(Probe, u16, u64, u64),
     Echo: st.builds(Echo, u16, u16, u64, u64, u64, u64),
-    PathRow: st.builds(PathRow, u16, st.lists(a_path, max_size=16).map(tuple)),
+    PathRow: st.builds(PathRow, u16, st.lists(a_path, max_size=15).map(tuple)),
 }
 messages = st.one_of(list(KINDS.values()))
 
@@ -194,8 +196,8 @@ RING = Ring(
     *(3, 9, 1, Membership(2, LIVES), True),
     *(LIVES, (Era(3, 101, 10**18),), ((1, "233.252.0.1:7001"),)),
 )
-BEAT = Beat(1, 3, (Claim(5, 96), Claim(65, 97), Claim(125, 97), Claim(185, 99)), 1_012, 10**18)
-PATHS = PathRow(1, (PathFigures(2, 1_200, 12, 9, 69_900, 71_250, 75_850, -5, 4_711, bytes(range(32))),))
+BEAT = Beat(1, 3, (Claim(5, 96), Claim(65, 97), Claim(125, 97), Claim(185, 99)), 1_012, 10**18, 412, -350)
+PATHS = PathRow(1, (PathFigures(2, 1_200, 12, 9, 69_900, 71_250, 75_850, -5, 4_711, bytes(range(32)), 70_100),))
 PACED = RING._replace(pace=Pace(420_000_000, 25_000_000, (Cutoff(1, 220_000_000),)))
 JOIN = Join(
     *(3, 1, 1, 2, 99, 90, 10**18, (Era(2, 1, 10**18),)),
@@ -594,6 +596,12 @@ def test_every_example_has_its_golden_bytes() -> None:
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
     assert {type(message).__name__: encode(message, 1).hex() for message in EXAMPLES} == golden
     assert len(golden) == len(KINDS)
+
+
+@pytest.mark.parametrize(("error_us", "offset_us"), [(2**32 - 1, 0), (-1, 0), (0, -(2**31)), (0, 2**31)])
+def test_a_beat_states_no_value_that_stands_for_an_unknown_one(error_us: int, offset_us: int) -> None:
+    with pytest.raises(Malformed):
+        encode(BEAT._replace(error_us=error_us, offset_us=offset_us), 1)
 
 
 @pytest.mark.parametrize("second", [Era(2, 6, 1), Era(3, 5, 1)])

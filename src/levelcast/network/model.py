@@ -25,6 +25,7 @@ from levelcast.timing.secondary import secondary_bound_ns
 
 Witness = Literal["majority", "all"] | int
 Durable = Literal["process", "power"]
+Leap = Literal["stop", "smear"]
 Nack = int | tuple[int, ...] | Literal["tree"]
 """Sets of receivers that send requests in turn: their number, their sizes, or the tree (MS §5.2)."""
 
@@ -143,6 +144,8 @@ class TimingRules:
     nack_sets: Nack = 1
     late_target: float = LATE_TARGET
     scheduling_ns: int = 2_000_000
+    asymmetry_ns: int = 3_000_000
+    leap: Leap = "stop"
 
     def witnesses(self, receivers: int) -> int:
         """Return w of rule 8 for this number of configured primaries."""

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from levelcast.protocol.events import (
     CaughtUp,
     ClockBack,
+    ClockDoubt,
+    ClockDoubted,
     ClockWrong,
     Conflict,
     Diverged,
@@ -21,6 +23,7 @@ from levelcast.protocol.events import (
     GroupEntered,
     GroupFormed,
     InvitationEnded,
+    LeapAnnounced,
     LeaveAnnounced,
     LeaveReceived,
     LinesAssigned,
@@ -66,6 +69,17 @@ _REFUSED = {
     RefuseReason.FAR: "its start time is too far in the future",
     RefuseReason.VOIDS: "it would void a slot that is witnessed here",
 }
+
+
+_DOUBTS = {
+    ClockDoubt.BOUND: "the error of this clock may be {value}, more than clock_error = {limit}; check its time source",
+    ClockDoubt.OFFSET: "this clock is {value} {side} the median of {heard} members, more than {limit}; set it right",
+    ClockDoubt.APART: "no majority of the members can agree with this clock, {value} {side} the median of {heard}; "
+    "set it right",
+    ClockDoubt.LEAP: "a leap second is due; restart the node after it, or use smeared clocks everywhere and "
+    'leap = "smear" in [timing]',
+}
+"""Messages about a clock that is not trusted; what the operator has to do is after the semicolon."""
 
 
 class _ReasonText(NamedTuple):
@@ -188,6 +202,13 @@ def sentence(event: Event, names: Names | None = None) -> str:
         case PaceDiffers(hold_ns=hold_ns, own_hold_ns=own_ns):
             ring, own = show_ns(hold_ns), show_ns(own_ns)
             return f"the ring releases after {ring}, this node's network file says {own}; the ring decides"
+        case ClockDoubted(doubt=doubt, value_ns=value_ns):
+            side = "ahead of" if value_ns > 0 else "behind"
+            shown = {"value": show_ns(abs(value_ns)), "limit": show_ns(event.limit_ns), "side": side}
+            return f"a receiver is muted: {_DOUBTS[ClockDoubt(doubt)].format_map(values | shown)}"
+        case LeapAnnounced(smeared=smeared):
+            does = 'leap = "smear": this node runs on' if smeared else "this node stops 10 s before it"
+            return f"a leap second is announced for the end of this UTC day; {does}"
         case LinesAssigned(number=number, members=members, lines=lines):
             held = (f"{line} {name_of_node(each, names or {})}" for line, each in zip(lines, members, strict=True))
             return f"assignment {number >> 32}: {', '.join(held)}"

@@ -8,7 +8,7 @@ driver
 3. steps again at `wake_ns` at the latest;
 4. may prepare the frame `upcoming`, and may stop reading its sockets just before a step that only releases
    (`release_is_next`);
-5. may call `learn_delays` with what it has measured, at any time;
+5. may call `learn_delays` and `learn_clock` with what it has measured, at any time;
 6. calls `leave` before a planned stop, and continues until `has_left`, or for `LEAVE_LIMIT_NS`;
 7. may record when slots become ready (`ready_slot`), and deliver messages from before and after one of the
    `open_instants` in separate steps.
@@ -64,6 +64,10 @@ class Machine(Protocol):
 
     def learn_delays(self, delays_ns: Mapping[int, int]) -> None:
         """Use measured delays from other nodes in place of the network file's, for what concerns this node alone."""
+        return
+
+    def learn_clock(self, error_us: int | None, offset_us: int | None) -> None:
+        """Use these values of the own clock in beats (C1): its error bound, and its offset from the median member."""
         return
 
     def leave(self) -> None:
