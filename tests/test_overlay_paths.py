@@ -17,7 +17,7 @@ from levelcast.overlay.paths import (
     PathMeter,
     Paths,
     RecentLeast,
-    Shared,
+    SharedLosses,
     burst_length,
     loss_of,
 )
@@ -116,9 +116,9 @@ def two_nodes(lost_at_1: set[int], lost_at_2: set[int]) -> tuple[Paths, Paths]:
 def test_two_nodes_learn_what_they_both_miss() -> None:
     first, second = two_nodes({100, 101, 300, 1_000}, {101, 300, 1_500})
     shared = first.shared[3, 2]
-    assert shared == Shared(shared.compared, 4, 3, 2)
+    assert shared == SharedLosses(shared.compared, 4, 3, 2)
     assert 1_900 < shared.compared <= 2_000, "each message is compared once"
-    assert second.shared[3, 1] == Shared(shared.compared, 3, 4, 2)
+    assert second.shared[3, 1] == SharedLosses(shared.compared, 3, 4, 2)
     assert first.rows[2][3].figures.lost == 3
     assert first.rows[1][3].figures.lost == 4
 

@@ -184,7 +184,7 @@ class PathMeter:
         return total
 
 
-class Shared(NamedTuple):
+class SharedLosses(NamedTuple):
     """Messages of one peer that this node and another one compared, and who missed them."""
 
     compared: int = 0
@@ -193,7 +193,7 @@ class Shared(NamedTuple):
     both: int = 0
 
 
-class Heard(NamedTuple):
+class HeardPath(NamedTuple):
     """A path of another node's row, and when it arrived."""
 
     at_ns: int
@@ -206,9 +206,9 @@ class Paths:
     def __init__(self, node: int, peers: Collection[int], now: int) -> None:
         self.wake_ns = now + ROW_NS
         self.meters: dict[int, PathMeter] = {}
-        self.rows: dict[int, dict[int, Heard]] = {}
+        self.rows: dict[int, dict[int, HeardPath]] = {}
         """Node -> peer -> the path from that peer to that node."""
-        self.shared: dict[tuple[int, int], Shared] = {}
+        self.shared: dict[tuple[int, int], SharedLosses] = {}
         """(Sender, other node) -> what both have missed."""
         self._compared: dict[tuple[int, int], int] = {}
         self._beating: set[int] = set()
@@ -242,7 +242,7 @@ class Paths:
             return []
         self.wake_ns = now + ROW_NS
         paths = self.own_row(now)
-        self.rows[self._node] = {path.peer: Heard(now, path) for path in paths}
+        self.rows[self._node] = {path.peer: HeardPath(now, path) for path in paths}
         parts = (paths[first : first + MAX_PATHS] for first in range(0, len(paths), MAX_PATHS))
         return [Send(GROUP, PathRow(self._node, tuple(part))) for part in parts]
 
@@ -253,10 +253,10 @@ class Paths:
                 known = self.rows.setdefault(row.sender, {})
                 for path in row.paths:
                     if path.peer in self._peers or path.peer == self._node:
-                        known[path.peer] = Heard(now, path)
+                        known[path.peer] = HeardPath(now, path)
                         self._compare(row.sender, path)
 
-    def own(self) -> dict[int, Heard]:
+    def own(self) -> dict[int, HeardPath]:
         """Return the own row as it was published last, by peer."""
         return self.rows.get(self._node, {})
 
@@ -282,13 +282,13 @@ class Paths:
         oldest = max(self._compared.get(key, 0), max(meter.last, path.last) - REMEMBERED)
         self._compared[key] = max(self._compared.get(key, 0), newest)
         arrived = int.from_bytes(path.arrived, "little")
-        compared, here, there, both = self.shared.get(key, Shared())
+        compared, here, there, both = self.shared.get(key, SharedLosses())
         for number in range(oldest + 1, newest + 1):
             missed_here = not meter.arrived >> meter.last - number & 1
             missed_there = not arrived >> path.last - number & 1
             compared, here, there = compared + 1, here + missed_here, there + missed_there
             both += missed_here and missed_there
-        self.shared[key] = Shared(compared, here, there, both)
+        self.shared[key] = SharedLosses(compared, here, there, both)
 
 
 def _figures(peer: int, meter: PathMeter, now: int) -> PathFigures:

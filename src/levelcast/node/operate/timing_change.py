@@ -25,7 +25,7 @@ MARGIN_NS = 2_000_000_000
 _LOOK_S = 0.05
 
 
-class Applied(NamedTuple):
+class TimingApplied(NamedTuple):
     """A timing record that was witnessed."""
 
     version: int
@@ -34,7 +34,9 @@ class Applied(NamedTuple):
     from_ns: int
 
 
-def apply_timing(network: Network, stripe: str, hold_ns: int, timeout_s: float, interface: str = LOOPBACK) -> Applied:
+def apply_timing(
+    network: Network, stripe: str, hold_ns: int, timeout_s: float, interface: str = LOOPBACK
+) -> TimingApplied:
     """Use this hold time, and the network file's beats and cut-offs."""
     config = ring_config(network, stripe)
     if not config.timing.beat_ns:
@@ -58,7 +60,7 @@ def apply_timing(network: Network, stripe: str, hold_ns: int, timeout_s: float, 
     while time.monotonic() < until:
         record = newest_timing(stripe, _receivers(network, stripe))["record"]
         if record == {"version": change.version, "from_ns": change.from_ns, "hold_ns": change.pace.hold_ns}:
-            return Applied(change.version, change.before_ns, change.pace.hold_ns, change.from_ns)
+            return TimingApplied(change.version, change.before_ns, change.pace.hold_ns, change.from_ns)
         time.sleep(_LOOK_S)
     raise NetError(
         f"stripe {stripe}: {what} was witnessed, but does not count: it was ordered later than "
