@@ -58,7 +58,8 @@ def world(
     weights: Annotated[Path | None, option("Relative number of subscribers in each city.", metavar="FILE.csv")] = None,
     cities: Annotated[int, option("Without --delays: number of synthetic cities.", min=10, max=2_000)] = 240,
     primaries: Annotated[int, option("Number of primary receivers, which form the ring.", min=3)] = 100,
-    receivers: Annotated[int, option("Number of receivers in both layers, in groups of equal size.", min=6)] = 10_000,
+    receivers: Annotated[int, option("Number of receivers in all layers, in groups of equal size.", min=6)] = 10_000,
+    layers: Annotated[int, option("Number of layers of receivers.", min=2, max=3)] = 2,
     customers: Annotated[int, option("Number of subscribers, each on two lines.", min=10)] = 1_000_000,
     regions: Annotated[int, option("Number of regions, of two sites each.", min=1)] = 60,
     reach: Annotated[str, option("Maximum delay between two receivers.", metavar="TIME")] = "250ms",
@@ -75,7 +76,7 @@ def world(
     plots: Annotated[Path | None, option("Write three plots to this directory.", metavar="DIR")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate a large network in bulk: two receiver layers, regions of two lines, a million subscribers.
+    """Simulate a large network in bulk: receivers in layers, regions of two lines, a million subscribers.
 
     The simulation uses arrays instead of objects, and the ring's own timing rules. It prints the releases on time, the
     NACKs at the busiest server, the spread at the subscribers and the latency.
@@ -95,6 +96,7 @@ def world(
             receivers=receivers,
             customers=customers,
             regions=regions,
+            layers=layers,
             reach_ms=duration_ns(reach, "--reach", 1) / 1e6,
             slot_ms=duration_ns(slot, "--slot", 1) / 1e6,
         )

@@ -1,4 +1,4 @@
-"""Simulate the core in bulk: thousands of receivers in two layers as arrays, with the ring's timing rules.
+"""Simulate the core in bulk: thousands of receivers in layers as arrays, with the ring's timing rules.
 
 The exact simulator runs the protocol's classes. This model applies its *rules* to arrays, slot by slot, so that 10,000
 receivers need only seconds. It implements these rules of pipelined mode:
@@ -14,7 +14,8 @@ receivers need only seconds. It implements these rules of pipelined mode:
 | 7, 8 | members claim in beats; a slot is released at timestamp + Δ_A, or late at the w-th smallest of said_j + H_j |
 |   | (`levelcast.sim.bulk.claims`) |
 | 10 | a source that misses its acknowledgement sends again |
-| 11 | secondaries send `have` every β; a primary's beat claims the lowest of its group, without those that lag |
+| 11 | secondaries send `have` every β; a primary's beat claims the lowest of its group, without those that lag. So do |
+|   | secondaries with a group of their own, layer by layer |
 
 Not modelled: lockstep, NACK sets, faults and reformation (rule 12), credit, processing time and claims in tokens. A gap
 of several packets counts as several requests. `tests/test_sim_bulk_core.py` compares the model with the exact simulator

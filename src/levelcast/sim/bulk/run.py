@@ -51,6 +51,8 @@ class WorldRun:
     core: CoreRun
     edge: EdgeRun
     primaries: int
+    secondaries: int
+    """Those of one primary, without the layer below."""
 
     @property
     def hold_ms(self) -> float:
@@ -135,12 +137,12 @@ class WorldRun:
         """Return the messages/s that a receiver receives, next to the packets themselves."""
         slots_per_s = 1e9 / self.timing.slot_ns
         packets_per_s = self.core.packets_counted / len(self.core.slots) * slots_per_s
-        group = self.core.release.shape[1] // self.primaries
+        round_ns = group_round_ns(self.timing, self.timing.beat_ns, self.secondaries)
         copies = self.core.copies / max(self.core.packets_counted, 1) / self.core.release.shape[1]
         return {
             "tokens_per_s": slots_per_s,
             "packets_per_s": packets_per_s,
-            "group_tokens_per_s": (group - 1) * 1e9 / group_round_ns(self.timing, self.timing.beat_ns, group - 1),
+            "group_tokens_per_s": self.secondaries * 1e9 / round_ns,
             "answers_per_s": copies * packets_per_s,
         }
 
@@ -173,4 +175,4 @@ def run_world(globe: Globe, conditions: Conditions, tell: Tell | None = None) ->
     rules = EdgeRules(branch_loss=conditions.branch_loss)
     edge = BulkEdge(core.delays, core.city, globe.customers, rules, conditions.seed + 1)
     at_edge = edge.run(in_core, core.timing.hold_ns / NS_PER_MS, size.slot_ms, conditions.follow, of_edge)
-    return WorldRun(conditions, core.timing, in_core, at_edge, size.primaries)
+    return WorldRun(conditions, core.timing, in_core, at_edge, size.primaries, size.groups[0])
