@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelcast.sim.bulk.paths import GUARD_MS, NS_PER_MS, Floats, Indexes, Paths, Times
+from levelcast.sim.bulk.paths import GUARD_MS, NS_PER_MS, Floats, Indexes, SitePaths, Times
 from levelcast.timing.secondary import group_round_ns, patience_ns
 
 MOST_EARS = 500
@@ -39,7 +39,7 @@ class Heard(NamedTuple):
 class BulkClaims:
     """The claims of all members."""
 
-    def __init__(self, paths: Paths) -> None:
+    def __init__(self, paths: SitePaths) -> None:
         core = self._core = paths.core
         timing = core.timing
         self._paths, self._rng = paths, paths.rng

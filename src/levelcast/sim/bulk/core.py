@@ -37,7 +37,7 @@ import numpy.typing as npt
 from levelcast.protocol.gaps import MOST_ATTEMPTS
 from levelcast.protocol.loss import MAX_OPEN_SLOTS
 from levelcast.sim.bulk.claims import BulkClaims
-from levelcast.sim.bulk.paths import NS_PER_MS, Core, Flags, Floats, Indexes, Paths, Times
+from levelcast.sim.bulk.paths import NS_PER_MS, Core, Flags, Floats, Indexes, SitePaths, Times
 from levelcast.sim.bulk.repair import BulkRepair, Item, RequestCounts
 
 PUNCTUAL_MS = 1.0
@@ -114,7 +114,7 @@ class BulkCore:
         self.hold_ms = timing.hold_ns / NS_PER_MS
         self.resend_ms = timing.resend_ns / NS_PER_MS
         self.rng = np.random.default_rng(seed)
-        self._paths = Paths(core, self.rng)
+        self._paths = SitePaths(core, self.rng)
         self._repair = BulkRepair(self._paths)
         self._claims = BulkClaims(self._paths)
         self._missing_ms = [self._paths.missing_after_ms(int(city)) - core.clock_ms for city in core.city[: self.m]]

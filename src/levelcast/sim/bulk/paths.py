@@ -61,7 +61,7 @@ class Core:
         return starts
 
 
-class Paths:
+class SitePaths:
     """Messages between cities, and between receivers."""
 
     def __init__(self, core: Core, rng: np.random.Generator) -> None:

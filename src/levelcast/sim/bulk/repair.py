@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.protocol.repair_plan import HELPERS, MOST_DOUBLED, PATIENT_AFTER, SECONDARY_DOUBLED, SHORTEST_NS
-from levelcast.sim.bulk.paths import NS_PER_MS, Indexes, Paths, Times
+from levelcast.sim.bulk.paths import NS_PER_MS, Indexes, SitePaths, Times
 
 MOST_ROUNDS = 400
 """Requests continue after a fault, but end after this many attempts."""
@@ -60,7 +60,7 @@ class Item:
 class BulkRepair:
     """The requests of all receivers."""
 
-    def __init__(self, paths: Paths) -> None:
+    def __init__(self, paths: SitePaths) -> None:
         core = self.core = paths.core
         timing = core.timing
         self._paths = paths
