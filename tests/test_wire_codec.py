@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import struct
 from collections import Counter
 from itertools import accumulate
@@ -654,3 +655,8 @@ def test_the_fuzzer_starts_with_every_kind_and_with_each_form_of_a_ring() -> Non
     assert {pace and len(pace.cutoffs) for pace in paces} == {None, 0, 1}
     for seed in seeds:
         check(seed)
+
+
+def test_an_error_passes_from_one_process_to_another() -> None:
+    error = pickle.loads(pickle.dumps(Malformed(Reason.BAD_FIELD, "beat")))
+    assert (error.reason, str(error)) == (Reason.BAD_FIELD, "bad field: beat")
