@@ -39,6 +39,7 @@ class Case:
     """Those that are silent at the end."""
     wrong: int
     after_s: tuple[float, ...]
+    """Time from the error to the last token, beat or release of those that are silent and have sent."""
     alarms: int
     """Receivers with a right clock that fell silent."""
     others: int
@@ -82,12 +83,13 @@ def measure(work: tuple[ClockFault, int]) -> Case:
     silence, wrong = history.silence, history.wrong
     right = [member for member in history.roles.members if member not in wrong]
     after = [history.silent_after_s(member) for member in wrong]
+    silent = [not history.node(member).trusted for member in wrong]
     return Case(
         kind.name,
         sum(each is None for each in after),
-        sum(not history.node(member).trusted for member in wrong),
+        sum(silent),
         len(wrong),
-        tuple(each for each in after if each is not None),
+        tuple(each for each, is_silent in zip(after, silent, strict=True) if each is not None and is_silent),
         sum(member in silence.doubted for member in right),
         len(right),
         tuple(sorted({str(event.doubt) for member in wrong for _, event in silence.doubted.get(member, ())})),
