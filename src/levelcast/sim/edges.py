@@ -182,7 +182,9 @@ class SimEdge:
     def release(self, release: Release) -> None:
         """Send a frame that the receiver has put on its tape."""
         if self.server is not None:
-            self._perform(self.server.released(release, stamped_content(release.frame), self.node.local_ns))
+            hold_ns = self._machine.hold_ns if self._machine is not None else 0
+            now = self.node.local_ns
+            self._perform(self.server.released(release, stamped_content(release.frame), now, hold_ns))
             self._alarm.set(self._crowd.world.now)
 
     def wait_ns(self, targets: dict[bytes, int]) -> int:
