@@ -169,7 +169,9 @@ class SimEdge:
         if self._files.disk is not disk:
             self._files = SimEdgeFiles(disk)
         crowd, truth, files, frames = self._crowd, self.truth, self._files, disk.tape.frames
-        first = noted_feed(truth, self.node.name)(truth.plan, truth.stripe, crowd.gather, crowd.retransmit)
+        made = noted_feed(truth, self.node.name)
+        hold_ns = self.node.world.config.timing.hold_ns
+        first = made(truth.plan, truth.stripe, crowd.gather, crowd.retransmit, first_hold_ns=hold_ns)
         chains = {frame.slot: frame.chain for frame in frames}
         feed = resume(first, files.states, chains.get) or first
         known = ((slot, location) for location, (slot, _) in enumerate(files.checkpoints))
