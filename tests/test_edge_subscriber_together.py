@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from levelcast.edge.subscriber.delivery import Ask, Complete, Deliver
+from levelcast.edge.subscriber.delivery import Ask, Complete, Deliver, Ended, Lost
 from levelcast.edge.subscriber.plan_follower import Closed, Followed
-from levelcast.edge.subscriber.together import MAX_EARLY_NS, TogetherQueue
+from levelcast.edge.subscriber.together import MAX_EARLY_NS, PATIENCE_NS, TogetherQueue
 from levelcast.protocol.pace import hold_at
 from levelcast.records import statuses, trades, uniform_size
 from levelcast.wire.messages import Cutoff, Pace, PaceChange
@@ -58,7 +58,9 @@ def test_a_record_waits_for_its_release_and_the_bound() -> None:
     assert numbers(made.due(T0 + 425 * MS)) == [1, 2]
     assert made.position(ALPHA) == 3
     assert numbers(made.due(T0 + 475 * MS)) == [3]
-    assert (made.position(ALPHA), made.next_ns, len(made)) == (None, None, 0)
+    assert made.position(ALPHA) is None
+    assert made.next_ns is None
+    assert not len(made)
     assert (made.counts.records, made.counts.late) == (3, 0)
 
 
@@ -79,7 +81,7 @@ def test_history_is_not_late() -> None:
 def test_records_wait_for_the_first_watermark() -> None:
     made = TogetherQueue(BOUND_NS)
     assert made.take([deliver(1, 0), deliver(2, 50)], T0 + 460 * MS) == []
-    assert (len(made), made.next_ns, made.position(ALPHA)) == (2, None, 1)
+    assert (len(made), made.next_ns, made.position(ALPHA)) == (2, T0 + 460 * MS + PATIENCE_NS, 1)
     found = made.take([complete(60)], T0 + 465 * MS)
     assert numbers(found) == [1]
     assert made.counts.late == 0  # it was due before the hold time was known
@@ -162,11 +164,36 @@ def test_other_effects_keep_their_place_or_pass() -> None:
     assert made.take([closed], T0 + 430 * MS) == [closed]
 
 
+def test_losses_and_ends_come_after_the_records_before_them() -> None:
+    made = queue()
+    lost, ended = Lost(ALPHA, 2, 5), Ended(ALPHA, 7)
+    assert made.take([deliver(1, 0), lost, ended], T0 + 400 * MS) == []
+    assert made.due(T0 + 425 * MS)[1:] == [lost, ended]
+    assert made.take([Lost(BETA, 1, 1)], T0 + 400 * MS) == [Lost(BETA, 1, 1)]
+
+
+def test_a_session_without_a_watermark_delivers_its_records_all_the_same() -> None:
+    made = TogetherQueue(BOUND_NS)
+    assert made.take([deliver(1, 0), Closed(ALPHA), Ended(ALPHA, 2)], T0 + 500 * MS) == []
+    assert made.next_ns == T0 + 500 * MS + PATIENCE_NS
+    assert made.due(made.next_ns - 1) == []
+    found = made.due(made.next_ns)
+    assert numbers(found[:1]) == [1]
+    assert found[1:] == [Closed(ALPHA), Ended(ALPHA, 2)]
+    assert made.next_ns is None
+
+
+def test_a_watermark_without_a_hold_time_changes_nothing() -> None:
+    made = queue()
+    made.take([complete(0, Holds())], T0)
+    assert made.hold_ns(0, T0) == HOLD_NS
+
+
 def test_stripes_have_their_own_hold_times() -> None:
     made = queue()
     made.follow([BETA], 1)
     assert made.take([deliver(1, 0, session=BETA)], T0 + 400 * MS) == []
-    assert made.next_ns is None
+    assert made.position(BETA) == 1
     made.take([complete(0, Holds(300 * MS, 300 * MS), BETA)], T0 + 400 * MS)
     assert (made.hold_ns(0, T0), made.hold_ns(1, T0)) == (HOLD_NS, 300 * MS)
 

@@ -10,7 +10,7 @@ receive it at the same time, if the bound exceeds their delays.
 - A record that arrives after that time is delivered immediately, in order, and counted as late. Records whose time
   was before the start are not: they are history.
 - Records of a session stay in order, and so do records of several sessions with different times. A record without a
-  timestamp has the time of the record before it. Watermarks and changes of the plan keep their place.
+  timestamp has the time of the record before it. Watermarks, losses, ends and changes of the plan keep their place.
 - With the grade *latest only* a record that fills a gap does not wait for later ones.
 - A record cannot arrive before its release. If it does, one of the clocks is wrong: the longest such time is counted.
   No record waits longer than the bound and `MAX_EARLY_NS`, so a wrong clock does not stop delivery.
@@ -30,7 +30,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from levelcast.edge.subscriber.delivery import Complete, Deliver
+from levelcast.edge.subscriber.delivery import Complete, Deliver, Ended, Lost
 from levelcast.edge.subscriber.plan_follower import Closed, Followed, Happening, Replaced
 from levelcast.protocol.pace import KEPT, hold_at
 from levelcast.records import group_by_type
@@ -42,6 +42,8 @@ from levelcast.wire.pace_change import pace_changes
 from levelcast.wire.watermark import Holds, last_watermark
 
 MAX_EARLY_NS = 1_000_000_000
+PATIENCE_NS = 3_000_000_000
+"""Wait for the first watermark at most so long: a few of the longest intervals in use."""
 _NOT_FIRST = 2
 """A version of changes here: of times before a change, only its `before_ns` is known."""
 
@@ -63,8 +65,9 @@ class _Stripe:
     """The hold times of one stripe."""
 
     changes: list[PaceChange] = field(default_factory=list)
-    waiting: list[Deliver | Complete] = field(default_factory=list)
-    """Effects that wait for the first watermark."""
+    waiting: list[Happening] = field(default_factory=list)
+    """Effects that wait for the first watermark, or until `until_ns`."""
+    until_ns: int = 0
 
     def learn(self, holds: Holds) -> None:
         """Add a change of the hold time; without one, the hold time of the ring."""
@@ -111,7 +114,8 @@ class TogetherQueue:
     @property
     def next_ns(self) -> int | None:
         """Time at which `due` should be called."""
-        return self._heap[0][0] if self._heap else None
+        times = [stripe.until_ns for stripe in self._stripes.values() if stripe.waiting]
+        return min([*times, *(each[0] for each in self._heap[:1])], default=None)
 
     def position(self, session: bytes) -> int | None:
         """Return the first sequence of a session that waits; None if none does."""
@@ -136,23 +140,28 @@ class TogetherQueue:
         if self._last_due_ns > now + MAX_EARLY_NS + self.bound_ns:
             out = self._begin_again()
         for effect in effects:
-            if isinstance(effect, Deliver | Complete):
+            if isinstance(effect, Followed):
+                self.follow(effect.sessions, effect.stripe)
+            if isinstance(effect, Followed | Replaced):
+                stripe = self._stripes.setdefault(effect.stripe, _Stripe())
+            elif isinstance(effect, Deliver | Complete | Lost | Ended | Closed):
                 self._learn(effect, now)
                 stripe = self._stripe_of(effect.session)
-                if stripe.changes:
-                    self._schedule(effect, stripe, now)
-                else:
-                    stripe.waiting.append(effect)
-            elif isinstance(effect, Followed | Closed | Replaced):
-                if isinstance(effect, Followed):
-                    self.follow(effect.sessions, effect.stripe)
-                self._push(self._last_due_ns, effect)
             else:
                 passed.append(effect)
+                continue
+            if stripe.changes or not (stripe.waiting or isinstance(effect, Deliver | Complete)):
+                self._schedule(effect, stripe, now)
+            else:
+                stripe.until_ns = stripe.until_ns if stripe.waiting else now + PATIENCE_NS
+                stripe.waiting.append(effect)
         return [*out, *self.due(now), *passed]
 
     def due(self, now: int) -> list[Happening]:
         """Return the effects whose time has come, in order."""
+        for stripe in self._stripes.values():
+            if stripe.waiting and stripe.until_ns <= now:  # no watermark follows: deliver them
+                self._learned(stripe, [Holds()], now)
         out = []
         while self._heap and self._heap[0][0] <= now:
             out.append(heappop(self._heap)[2])
@@ -178,18 +187,20 @@ class TogetherQueue:
     def _stripe_of(self, session: bytes) -> _Stripe:
         return self._stripes.setdefault(self._session(session).stripe, _Stripe())
 
-    def _learn(self, effect: Deliver | Complete, now: int) -> None:
+    def _learn(self, effect: Deliver | Complete | Lost | Ended | Closed, now: int) -> None:
         """Learn the hold times that an effect states, and schedule what waited for them."""
         if isinstance(effect, Deliver):
             found = [Holds(each.pace.hold_ns, each.before_ns, each.from_ns) for each in pace_changes(effect.payload)]
             watermark = last_watermark(effect.payload, effect.size)
         else:
-            found, watermark = [], effect.watermark
-        if watermark is not None:
+            found, watermark = [], effect.watermark if isinstance(effect, Complete) else None
+        if watermark is not None and watermark.holds.hold_ns:  # the mark at the end of a plan has none
             found.append(watermark.holds)
         if not found:
             return
-        stripe = self._stripe_of(effect.session)
+        self._learned(self._stripe_of(effect.session), found, now)
+
+    def _learned(self, stripe: _Stripe, found: Iterable[Holds], now: int) -> None:
         for holds in found:
             stripe.learn(holds)
         if self._begun_ns is None:
@@ -200,7 +211,13 @@ class TogetherQueue:
 
     # -- times --------------------------------------------------------------------------------------------
 
-    def _schedule(self, effect: Deliver | Complete, stripe: _Stripe, now: int) -> None:
+    def _schedule(self, effect: Happening, stripe: _Stripe, now: int) -> None:
+        if isinstance(effect, Lost | Ended):
+            self._push(self._session(effect.session).due_ns, effect)
+            return
+        if not isinstance(effect, Deliver | Complete):
+            self._push(self._last_due_ns, effect)  # of several sessions: after all that wait
+            return
         session = self._session(effect.session)
         if isinstance(effect, Complete):
             timestamp_ns = effect.watermark.complete_ns

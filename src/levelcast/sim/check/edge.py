@@ -9,7 +9,7 @@ from random import Random
 from typing import NamedTuple
 
 from levelcast.edge.server.packetizer import Outgoing, SessionMap
-from levelcast.protocol.pace import follows
+from levelcast.protocol.pace import follows, hold_at
 from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE, each_record, trades
 from levelcast.sim.check.ring import Checker, InvariantBroken
 from levelcast.sim.engine.disk import stamped_content
@@ -62,7 +62,7 @@ def symbol_of(record: bytes) -> tuple[int, int]:
 class Truth:
     """Sessions of one stripe as they were first sent: the reference for every edge and every delivery."""
 
-    def __init__(self, stripe: int, plan: SessionMap, checker: Checker) -> None:
+    def __init__(self, stripe: int, plan: SessionMap, checker: Checker, first_hold_ns: int = 0) -> None:
         self.stripe = stripe
         self.plan = plan
         self.plans: dict[int, ChannelPlan] = {}
@@ -70,6 +70,10 @@ class Truth:
         self.frames = checker.frames
         self.streams: dict[bytes, list[bytes]] = {session: [] for session in plan.sessions}
         """Records of each session, with watermarks; the first has number 1."""
+        self.first_hold_ns = first_hold_ns
+        """The hold time of the ring, before all timing records."""
+        self._changes: list[PaceChange] = []
+        self._scanned = 0
         self._trains: dict[tuple[bytes, int], bytes] = {}
 
     def note(self, name: str, sent: list[Outgoing]) -> list[Outgoing]:
@@ -153,12 +157,17 @@ class Truth:
 
     def pace_changes(self) -> list[PaceChange]:
         """Return the timing records on the tape that count, in order."""
-        changes: list[PaceChange] = []
-        for frame in self.frames():
+        frames = self.frames()
+        for frame in frames[self._scanned :]:
             for change in pace_changes(stamped_content(frame)):
-                if follows(changes, change, frame.timestamp_ns):
-                    changes.append(change)
-        return changes
+                if follows(self._changes, change, frame.timestamp_ns):
+                    self._changes.append(change)
+        self._scanned = len(frames)
+        return self._changes
+
+    def release_ns(self, timestamp_ns: int) -> int:
+        """Return the release time of a slot with this timestamp."""
+        return timestamp_ns + hold_at(self.pace_changes(), timestamp_ns, self.first_hold_ns)
 
     def _check_pace_change(self, session: bytes, record: bytes, changes: list[PaceChange]) -> None:
         change = decode_pace_change(record)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import ClassVar
 
@@ -59,11 +60,14 @@ from levelcast.wire.messages import (
     GroupToken,
     LineRequest,
     Message,
+    Pace,
+    PaceChange,
     Repair,
     Request,
     Ring,
     Token,
 )
+from levelcast.wire.pace_change import UNIT_NS, encode_pace_change
 
 FIRST_SECONDARY = 301
 SETTLED_AFTER_NS = 600 * MS
@@ -73,6 +77,8 @@ GRAINS_NS = (0, 2 * MS, 2 * MS, 2 * MS, 3 * MS)
 """Intervals at which nodes poll socket and clock; 0 for continuously. A batch costs little more than a message."""
 STRIPES_SHARE = 1 / 5
 """Probability of a second stripe, in histories without plan changes."""
+PACES_SHARE = 1 / 3
+"""Probability of a timing record, in histories without plan changes."""
 SHORT_HOLD_NS = 150 * MS
 """A hold time that suffices without loss: a repair, a beat and its delay."""
 SECONDARIES = (0, 1, 1, 2)
@@ -104,7 +110,7 @@ class ReceiversHistory(RingHistory):
         super().__init__(seed, draw_sets)
         self._new_plans = draw(self.rng, self.PLANS)
         self.plan = one_session(self.STRIPE) if self._new_plans else draw_plan(self.rng, self.STRIPE)
-        self.crowd: Crowd = Crowd(self.world, self.rng) if main is None else main.crowd
+        self.crowd: Crowd = Crowd(self.world, self.rng, seed) if main is None else main.crowd
         self.world.watchers.insert(0, self.crowd)
         self.bound_ns += secondary_bound_ns(self.config.timing, len(self._server_ids), max(1, self.layers))
         self.bound_ns += self.line_checks.bound_ns + self.config.timing.hear_ns
@@ -208,17 +214,22 @@ class ReceiversHistory(RingHistory):
 
     def begin(self) -> int:
         end_ns = super().begin()
-        stripes = [(Truth(self.STRIPE, self.plan, self.checker), self.lines)]
+        hold_ns = self.config.timing.hold_ns
+        stripes = [(Truth(self.STRIPE, self.plan, self.checker, hold_ns), self.lines)]
         if self.beside is not None:
             self.beside.fault_ns = self.fault_ns
             self.beside.begin()
-            stripes.append((Truth(self.beside.STRIPE, self.beside.plan, self.beside.checker), self.beside.lines))
+            hold_ns = self.beside.config.timing.hold_ns
+            truth = Truth(self.beside.STRIPE, self.beside.plan, self.beside.checker, hold_ns)
+            stripes.append((truth, self.beside.lines))
         if self._main is None:
             plans = self._new_plans > 0
             self.crowd.draw(stripes, self._source_ids, end_ns, plans=plans)
             self.crowd.begin()
             if plans:
                 self.world.at(START_NS + self.rng.randint(0, self.fault_ns), self._send_plan)
+            elif self.config.timing.beat_ns and (paces := Random(f"paces {self.seed}")).random() < PACES_SHARE:
+                self.world.at(START_NS + paces.randint(0, self.fault_ns), partial(self._send_pace, paces))
         return end_ns
 
     def _send_plan(self) -> None:
@@ -234,6 +245,17 @@ class ReceiversHistory(RingHistory):
                 self.world.after(self.rng.randint(0, self.fault_ns // 2), self._send_plan)
 
         self._say([*parts, swap], then)
+
+    def _send_pace(self, rng: Random) -> None:
+        """Send a timing record, whose hold time subscribers follow."""
+        hold_ns, beat_ns, cutoffs = self.config.pace(self._member_ids)
+        before_ns = -(-hold_ns // UNIT_NS) * UNIT_NS
+        longer_ns = before_ns * rng.randint(100, 130) // 100 // UNIT_NS * UNIT_NS
+        limits = tuple(each._replace(ns=-(-each.ns // UNIT_NS) * UNIT_NS) for each in cutoffs)
+        pace = Pace(longer_ns, -(-beat_ns // UNIT_NS) * UNIT_NS, limits)
+        from_ns = self.world.now + before_ns + rng.randint(100, 2_000) * MS
+        record = encode_pace_change(PaceChange(1, from_ns, before_ns, pace))
+        self._say([record], lambda: None)
 
     def _say(self, records: list[bytes], then: Callable[[], None]) -> None:
         """Send the operator's records, each after the previous one is witnessed."""
