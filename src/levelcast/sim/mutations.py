@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from levelcast.edge.server import feed, plan_switch, retransmit_store
 from levelcast.edge.server.packetizer import Packetizer, PacketizerState
-from levelcast.edge.subscriber import merge, plan_follower
+from levelcast.edge.subscriber import merge, plan_follower, together
 from levelcast.edge.subscriber.delivery import Effect, Grade
 from levelcast.edge.subscriber.latest_only import LatestOnly
 from levelcast.edge.subscriber.session_reader import SessionReader
@@ -369,6 +369,10 @@ MUTATIONS: dict[str, Mutation] = {
                 (LatestOnly, "_fresh", lambda self, piece: [piece])),
         _clause("latest-price-not-asked", "G6", "grades", "latest only requests no gap",
                 (LatestOnly, "is_covered", _always)),
+        _clause("bound-left-out", "T1", "15", "a subscriber delivers at the release time, without the bound",
+                (together, "due_ns", lambda release_ns, bound_ns, now: release_ns)),
+        _clause("hold-time-untold", "T2", "15", "timing records do not reach subscribers",
+                (feed.Feed, "_change_pace", lambda *_: [])),
         _clause("edge-counts-anew", "E1", "15", "a restarted edge numbers its sessions from 1",
                 (feed, "PacketizerState", lambda numbers, *rest: PacketizerState({}, *rest))),
         _clause("answers-other-records", "E2", "15",
