@@ -40,6 +40,7 @@ from benchmarks import (
     startup,
     sweep,
     throughput,
+    together,
     world,
 )
 from benchmarks.report import Options, Result, Stopwatch, machine_facts, show_facts, tell, write_json
@@ -60,6 +61,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "limits": limits.run,
     "load": load.run,
     "evenness": evenness.run,
+    "together": together.run,
     "soak": soak.run,
     "planner": planner.run,
     "planner-grid": planner_grid.run,

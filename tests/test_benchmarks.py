@@ -41,6 +41,7 @@ PLOTS = {
     "throughput": [],
     "load": ["load.svg"],
     "evenness": [],
+    "together": [],
     "soak": ["soak.svg"],
     "planner": [],
     "planner-grid": [f"planner-{name}.svg" for name in ("figure6", "figure7", "interest", "excess")],

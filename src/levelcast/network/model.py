@@ -215,12 +215,18 @@ class Carriage:
         return min(MOST_CREDIT, max(DEFAULT_CREDIT, ceil(packets)))
 
 
+LONGEST_TOGETHER_NS = 10_000_000_000
+"""Limit of `together`: a subscriber keeps the records of this time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Edge:
     """Parameters of the feed to subscribers: groups, and the interval of watermarks (rule 15)."""
 
     groups: tuple[MulticastGroup, ...] = ()
     watermark_ns: int = 100_000_000
+    together_ns: int | None = None
+    """Subscribers deliver records this long after their release; None: as they arrive."""
     ttl: int = 1
     """Number of networks that a packet may cross, including the first."""
     packet_bytes: int = 1_400

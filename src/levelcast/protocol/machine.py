@@ -99,5 +99,9 @@ class Releases(Machine, Protocol):
     def ring_members(self) -> tuple[int, ...]:
         """The members of the current ring."""
 
+    def ring_hold_ns(self, slot: int | None = None) -> int:
+        """Return Δ_A of a slot, or of the current ring, before all timing records."""
+        return 0
+
     def complete_upto_ns(self) -> int:
         """Return the watermark: everything with a timestamp up to this one is released (rule 15)."""

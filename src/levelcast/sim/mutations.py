@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from levelcast.edge.server import feed, plan_switch, retransmit_store
 from levelcast.edge.server.packetizer import Packetizer, PacketizerState
-from levelcast.edge.subscriber import merge, plan_follower
+from levelcast.edge.subscriber import merge, plan_follower, together
 from levelcast.edge.subscriber.delivery import Effect, Grade
 from levelcast.edge.subscriber.latest_only import LatestOnly
 from levelcast.edge.subscriber.session_reader import SessionReader
@@ -265,13 +265,13 @@ MUTATIONS: dict[str, Mutation] = {
                 (beat_witness.BeatWitness, "_hear_ns", lambda self, slot: dict.fromkeys(self._logs, 0))),
         _clause("cutoff-differs", "B5", "7", "one receiver uses other cut-offs than the ring",
                 (listener.Listener, "_cutoffs_at", _other_cutoffs)),
-        _clause("timing-record-at-once", "T1", "W9", "a timing record applies before it is released",
+        _clause("timing-record-at-once", "T3", "W9", "a timing record applies before it is released",
                 (pace, "is_known_before", _always)),
-        _clause("hold-falls-at-once", "T2", "W9", "a shorter hold time applies at once",
+        _clause("hold-falls-at-once", "T4", "W9", "a shorter hold time applies at once",
                 (pace, "fallen_ns", lambda _: 10**18)),
-        _clause("timing-record-of-any-version", "T3", "W9", "a timing record counts whatever it follows",
+        _clause("timing-record-of-any-version", "T5", "W9", "a timing record counts whatever it follows",
                 (pace, "follows", lambda changes, change, timestamp_ns: pace.is_known_before(change, timestamp_ns))),
-        _clause("timing-record-at-one-member", "T4", "W9", "a member ignores timing records",
+        _clause("timing-record-at-one-member", "T6", "W9", "a member ignores timing records",
                 (listener.Listener, "_changes", property(_changes_unless_first))),
         _clause("no-lineage", "F2", "12", "a token below the start slot is valid in any generation",
                 (listener, "token_is_valid", _valid_if_not_newer),
@@ -414,6 +414,10 @@ MUTATIONS: dict[str, Mutation] = {
                 (LatestOnly, "_fresh", lambda self, piece: [piece])),
         _clause("latest-price-not-asked", "G6", "grades", "latest only requests no gap",
                 (LatestOnly, "is_covered", _always)),
+        _clause("bound-left-out", "T1", "15", "a subscriber delivers at the release time, without the bound",
+                (together, "due_ns", lambda release_ns, bound_ns, now: release_ns)),
+        _clause("hold-time-untold", "T2", "15", "timing records do not reach subscribers",
+                (feed.Feed, "_change_pace", lambda *_: [])),
         _clause("edge-counts-anew", "E1", "15", "a restarted edge numbers its sessions from 1",
                 (feed, "PacketizerState", lambda numbers, *rest: PacketizerState({}, *rest))),
         _clause("answers-other-records", "E2", "15",

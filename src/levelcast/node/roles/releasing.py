@@ -81,6 +81,7 @@ class ReleasingRole(Role):
                 setup.now,
                 lambda: machine.wake_ns,
                 machine.lines,
+                ring_hold_ns=machine.ring_hold_ns,
             )
             yield self.edge
         if network.tape.keep_bytes is not None or network.tape.keep_age_ns is not None:
