@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import (
+    beats,
     cluster,
     evenness,
     export,
@@ -48,6 +49,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "modes": modes.run,
     "liveness": liveness.run,
     "hold": hold.run,
+    "beats": beats.run,
     "paper": paper.run,
     "faults": faults.run,
     "receivers": receivers.run,
