@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import (
+    beats,
     clocks,
     cluster,
     evenness,
@@ -51,6 +52,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "liveness": liveness.run,
     "clocks": clocks.run,
     "hold": hold.run,
+    "beats": beats.run,
     "paper": paper.run,
     "faults": faults.run,
     "receivers": receivers.run,
