@@ -52,6 +52,18 @@ def test_a_change_counts_only_if_it_is_released_before_it_applies() -> None:
     assert not follows([], SHORTER, 10 * S - 600 * MS)
 
 
+def test_a_change_that_is_ordered_while_the_hold_time_falls_is_released_later() -> None:
+    """Found by a simulated history: the slot of the record still has the longer hold time."""
+    slow = change(1, 10 * S, 2_000, 400)
+    at_ns = 12 * S  # the hold time is 1 s there, and 400 ms from 13.2 s on
+    assert not follows([slow], change(2, 13 * S, 400, 500), at_ns)
+    assert not follows([slow], change(2, 13 * S + 150 * MS, 400, 500), at_ns)
+    assert follows([slow], change(2, 13 * S + 200 * MS, 400, 500), at_ns)
+    late_ns = 13 * S
+    assert not follows([slow], change(2, 13 * S + 450 * MS, 400, 500), late_ns)
+    assert follows([slow], change(2, 13 * S + 501 * MS, 400, 500), late_ns)
+
+
 def test_a_change_follows_the_one_before() -> None:
     after = change(2, 20 * S, 400, 500)
     assert follows([SHORTER], after, 15 * S)

@@ -51,21 +51,21 @@ def with_change(changes: Sequence[PaceChange], change: PaceChange, timestamp_ns:
 
 
 def follows(changes: Sequence[PaceChange], change: PaceChange, timestamp_ns: int) -> bool:
-    if not is_known_before(change, timestamp_ns):
-        return False
+    """Return whether `change`, ordered by a slot with this timestamp, counts after `changes`."""
     if not changes:
-        return change.version == 1
+        return change.version == 1 and is_known_before(change, timestamp_ns + change.before_ns)
     last = changes[-1]
     return (
         change.version == last.version + 1
         and applies(last, timestamp_ns)
         and change.before_ns == last.pace.hold_ns == _reached(last, change.from_ns)
+        and is_known_before(change, timestamp_ns + _reached(last, timestamp_ns))
     )
 
 
-def is_known_before(change: PaceChange, timestamp_ns: int) -> bool:
-    """Return whether a change that is ordered with this timestamp is released before it applies."""
-    return change.from_ns > timestamp_ns + change.before_ns
+def is_known_before(change: PaceChange, release_ns: int) -> bool:
+    """Return whether a change that is released at this time is known before it applies."""
+    return change.from_ns > release_ns
 
 
 def _reached(change: PaceChange, timestamp_ns: int) -> int:

@@ -270,7 +270,7 @@ MUTATIONS: dict[str, Mutation] = {
         _clause("hold-falls-at-once", "T4", "W9", "a shorter hold time applies at once",
                 (pace, "fallen_ns", lambda _: 10**18)),
         _clause("timing-record-of-any-version", "T5", "W9", "a timing record counts whatever it follows",
-                (pace, "follows", lambda changes, change, timestamp_ns: pace.is_known_before(change, timestamp_ns))),
+                (pace, "follows", lambda _, change, at_ns: change.from_ns > at_ns + change.before_ns)),
         _clause("timing-record-at-one-member", "T6", "W9", "a member ignores timing records",
                 (listener.Listener, "_changes", property(_changes_unless_first))),
         _clause("no-lineage", "F2", "12", "a token below the start slot is valid in any generation",
