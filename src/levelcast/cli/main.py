@@ -120,7 +120,7 @@ COMMANDS = {
     ),
     "world": CommandEntry(
         "sim.world:world",
-        "Simulate a large network in bulk: two receiver layers, regions of two lines, a million subscribers.",
+        "Simulate a large network in bulk: receivers in layers, regions of two lines, a million subscribers.",
     ),
 }
 
