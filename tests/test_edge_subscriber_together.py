@@ -243,3 +243,13 @@ def test_any_timestamp_is_delivered(timestamp_ns: int) -> None:
     payload = batch.tobytes()
     found = made.take([Deliver(ALPHA, 1, 1, len(payload), payload)], T0)
     assert numbers(found) or numbers(made.due(T0 + MAX_EARLY_NS + BOUND_NS)) == [1]
+
+
+def test_a_gap_that_begins_with_a_message_without_a_time_is_not_overtaken() -> None:
+    """Found by a simulated history: the first message got the time of the records after the gap."""
+    made = queue(in_order=False)
+    made.take([deliver(9, 100)], T0 + 410 * MS)
+    payload = encode_watermark(Watermark(T0 - MS, 1, 0, HOLDS)) + deliver(4, 0).payload
+    filled = Deliver(ALPHA, 3, 2, 0, payload)
+    assert made.take([filled, deliver(5, 0)], T0 + 411 * MS) == []
+    assert numbers(made.due(T0 + 425 * MS)) == [3, 4, 5]

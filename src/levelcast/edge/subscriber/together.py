@@ -223,7 +223,7 @@ class TogetherQueue:
             timestamp_ns = effect.watermark.complete_ns
             self._push_next(session, self._due_ns(timestamp_ns, stripe, now), effect)
             return
-        times = _timestamps(effect, session.timestamp_ns)
+        times = _timestamps(effect, session.timestamp_ns, follows=self._in_order)
         starts = [0, *(np.flatnonzero(np.diff(times)) + 1).tolist(), effect.records]
         session.timestamp_ns = int(times[-1])
         pieces: list[list[int]] = []  # due time, first record, one past the last
@@ -265,8 +265,11 @@ def due_ns(release_ns: int, bound_ns: int, now: int) -> int:
     return min(release_ns, now + MAX_EARLY_NS) + bound_ns
 
 
-def _timestamps(deliver: Deliver, before_ns: int) -> npt.NDArray[np.int64]:
-    """Return the `ts_recv` of each record; one without has that of the record before, `before_ns` at the beginning."""
+def _timestamps(deliver: Deliver, before_ns: int, *, follows: bool) -> npt.NDArray[np.int64]:
+    """Return the `ts_recv` of each record; one without has that of the record before.
+
+    At the beginning that is `before_ns`, unless the batch fills a gap and so does not follow the records before it.
+    """
     times = np.zeros(deliver.records, np.int64)
     for kind, numbers, rows in group_by_type(deliver.payload):
         if kind.ts_recv_offset is not None:
@@ -274,7 +277,8 @@ def _timestamps(deliver: Deliver, before_ns: int) -> npt.NDArray[np.int64]:
     unknown = times <= 0  # also an undefined one
     if unknown.any():
         places = np.maximum.accumulate(np.where(unknown, -1, np.arange(len(times))))
-        times = np.where(places < 0, before_ns, times[places])
+        first_ns = before_ns if follows or unknown.all() else int(times[~unknown][0])
+        times = np.where(places < 0, first_ns, times[places])
     return times
 
 
