@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from levelcast.protocol.pace import hold_at
+from levelcast.protocol.timing_record import units
 from levelcast.ring.listener import Listener
 from levelcast.sim.engine.world import SimNode, World
-from levelcast.wire.messages import UNIT_NS, Cutoff, Pace, PaceChange
+from levelcast.wire.messages import Cutoff, Pace, PaceChange
 from levelcast.wire.pace_change import encode_pace_change
 
 MS = 1_000_000
@@ -56,8 +57,3 @@ class TimingChanges:
         if self._submit(encode_pace_change(change)):
             self.sent += 1
             self.longest_ns = max(self.longest_ns, hold_ns)
-
-
-def units(ns: float) -> int:
-    """Return a duration in whole units, at least one."""
-    return max(1, -(-int(ns) // UNIT_NS)) * UNIT_NS
