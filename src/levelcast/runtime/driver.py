@@ -29,6 +29,7 @@ from typing import Protocol
 
 from levelcast import native
 from levelcast.native.layout import KIND_AT
+from levelcast.overlay.hold_feedback import HoldFeedback
 from levelcast.overlay.paths import Paths
 from levelcast.overlay.probe import Prober
 from levelcast.protocol.clock import ClockGuard
@@ -53,6 +54,7 @@ from levelcast.wire.messages import (
     Packet,
     PathRow,
     Probe,
+    ReleaseRow,
     Repair,
     Request,
     Token,
@@ -210,6 +212,7 @@ class Driver:
         services: Sequence[Service] = (),
         prober: Prober | None = None,
         paths: Paths | None = None,
+        feedback: HoldFeedback | None = None,
         quiet_ns: int = QUIET_NS,
         spin_ns: int = 0,
         on_event: Callable[[Event], None] | None = None,
@@ -226,6 +229,7 @@ class Driver:
         self.services = tuple(services)
         self.prober = prober
         self.paths = paths
+        self.feedback = feedback
         self._quiet_ns = quiet_ns
         self._busy_ns = 0
         """Duration of recent turns that received datagrams: a maximum that decays."""
@@ -296,6 +300,8 @@ class Driver:
             self._probes.clear()
         if self.paths is not None and (self._rows or now >= self.paths.wake_ns):
             self._publish_paths(self.paths, now)
+        if self.feedback is not None and now >= self.feedback.wake_ns:
+            self._publish_needs(self.feedback, now, trusted)
         for service in self.services:
             service.step(ready, now)
         self._prepare()
@@ -310,6 +316,14 @@ class Driver:
         if effects:
             self._perform(effects)
             self.machine.learn_delays(paths.delays_ns(MISSING_QUANTILE))
+
+    def _publish_needs(self, feedback: HoldFeedback, now: int, trusted: bool) -> None:
+        """Publish what slots have needed, or a timing record, which is for the own machine too (rule W10)."""
+        effects = feedback.step(now, clock_trusted=trusted)
+        self._perform(effects)
+        own = [effect.message for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Data)]
+        if own:
+            self._perform(self.machine.step(own, now, clock_trusted=trusted))
 
     def _step(self, arrivals: Sequence[Arrival], now: int, trusted: bool) -> None:
         """Run one step of the machine, note the slots that it made ready, and perform its effects."""
@@ -368,6 +382,8 @@ class Driver:
             until = min(until, self.prober.wake_ns)
         if self.paths is not None:
             until = min(until, self.paths.wake_ns)
+        if self.feedback is not None:
+            until = min(until, self.feedback.wake_ns)
         for service in self.services:
             wake_ns = service.wake_ns
             if wake_ns is not None:
@@ -419,6 +435,8 @@ class Driver:
                     self._learn(sender, source)
                 if isinstance(message, Probe | Echo | Beat | PathRow):
                     self._measure(message, at_ns)
+                elif isinstance(message, ReleaseRow) and self.feedback is not None:
+                    self.feedback.hear(message, at_ns)
                 if type(message) in self._listens:
                     self._take(message, batch)
         return batch
@@ -573,6 +591,8 @@ class Driver:
         release = release._replace(delayed=release.delay_ns(now) > self._punctual_ns)
         for service in self.services:
             service.released(release, content, now)
+        if self.feedback is not None:
+            self.feedback.released(release, now)
         if self._spin_ns:
             os.sched_yield()
         self.keeper.release(release, content, self.machine.generation, now)
