@@ -37,13 +37,15 @@ def follow(
     rules = HoldRules(1e-5, lengthen_s * SECOND, shorten_s * SECOND, 2 * SLOT_NS, 2 * SECOND)
     automatic = AutomaticHold(ring.world, rules)
     automatic.start(ring.world.nodes[member] for member in ring.roles.members)
-    phases = []
+    phases: list[list[int]] = []
+    seen = 0
     delays = ring.world.network.delay_ns
     for lasting_s, factor in ((calm_s, 1.0), (slow_s, 2.0), (fast_s, 0.5)):
         for pair in delays:
             delays[pair] = int(delays[pair] * factor)
         ring.load(lasting_s * SECOND)
-        phases.append([each.hold_ns for each in automatic.chosen[sum(map(len, phases)) :]])
+        phases.append([each.hold_ns for each in automatic.chosen[seen:]])
+        seen = len(automatic.chosen)
     ring.drain()  # with the checks: the same order and times at all, nothing lost, nothing twice
     in_force = {receiver.hold_ns(ring.world.now) for receiver in ring.receivers}
     assert in_force == {[HOLD_NS, *(hold for phase in phases for hold in phase)][-1]}

@@ -10,10 +10,9 @@ import pytest
 from levelcast.cli.network_file.hold import missing_holds
 from levelcast.network import load_network
 from levelcast.node.cluster import Cluster, ClusterRun
-from levelcast.node.fork_server import ForkedProcess
 from levelcast.node.options import NodeOptions
 from levelcast.node.status_client import ask_all
-from levelcast.node.verdict import judge
+from levelcast.node.verdict import check_floors, judge
 from tests.network_parts import TWO_FLOORS, free_ports, three_rooms
 
 MS = 1_000_000
@@ -41,8 +40,7 @@ def set_delay(cluster: Cluster, file: Path, before_ms: int, delay_ms: int) -> No
     file.write_text(text.replace(f'delay = "{before_ms}ms"', f'delay = "{delay_ms}ms"'), encoding="utf-8")
     for member in cluster.members.values():
         assert member.process is not None
-        if isinstance(member.process, ForkedProcess):
-            member.process.send_signal(signal.SIGHUP)
+        member.process.send_signal(signal.SIGHUP)
 
 
 @pytest.mark.campaign
@@ -83,4 +81,6 @@ def test_the_hold_time_follows_delays_that_double_and_then_are_a_quarter(
     assert any(" slots late in 5 s: " in line for line in chosen)
     assert any("no receiver needed more than " in line for line in chosen)
     assert not run.problems
-    assert judge(cluster).sound
+    verdict = judge(tmp_path / "data", ["a-1", "b-1", "c-1"])
+    check_floors(cluster, network.stripe().name, verdict)
+    assert verdict.problems == []

@@ -9,7 +9,6 @@ from levelcast.overlay.hold_feedback import HoldFeedback, HoldRules
 from levelcast.protocol.effects import Effect, Release, Send
 from levelcast.protocol.events import HoldChosen, Witnessed
 from levelcast.ring.listener import Listener
-from levelcast.runtime.lateness import ReadyTimes
 from levelcast.sim.engine.world import SimNode, World
 from levelcast.wire.codec import encode
 from levelcast.wire.messages import Data, ReleaseRow
@@ -22,7 +21,9 @@ class AutomaticHold:
         self._world = world
         self._rules = rules
         self._feedback: dict[int, HoldFeedback] = {}
-        self._ready: dict[int, ReadyTimes] = {}
+        self._ready: dict[int, dict[int, int]] = {}
+        """When the slots of each receiver became ready that it has not released yet."""
+        self._ready_upto: dict[int, int] = {}
         self.chosen: list[HoldChosen] = []
         """The changes that were sent, in order."""
 
@@ -41,7 +42,7 @@ class AutomaticHold:
                 resend_ns=timing.resend_ns,
                 rules=self._rules,
             )
-            self._ready[node.id] = ReadyTimes(machine.ready_slot, node.local_ns)
+            self._ready[node.id], self._ready_upto[node.id] = {}, machine.ready_slot
             self._turn_later(node)
         self._world.watchers.append(self)
 
@@ -49,14 +50,19 @@ class AutomaticHold:
         if node.id not in self._feedback:
             return
         if isinstance(effect, Witnessed):
-            self._ready[node.id].note(effect.slot, node.local_ns)
+            slots = range(self._ready_upto[node.id] + 1, effect.slot + 1)
+            self._ready[node.id].update(dict.fromkeys(slots, node.local_ns))
+            self._ready_upto[node.id] = effect.slot
         elif isinstance(effect, Release):
             self._note(node, effect)
 
     def _note(self, node: SimNode, release: Release) -> None:
         machine, stamp_ns = node.machine, release.frame.timestamp_ns
         assert isinstance(machine, Listener)
-        ready_ns = self._ready[node.id].take(release.frame.slot)
+        ready = self._ready[node.id]
+        ready_ns = ready.get(release.frame.slot, 0)
+        for slot in [slot for slot in ready if slot <= release.frame.slot]:
+            del ready[slot]
         instant_ns = stamp_ns + machine.hold_ns(stamp_ns)
         late = release.scheduled_ns > instant_ns or ready_ns > instant_ns
         self._feedback[node.id].released(release._replace(ready_ns=ready_ns, late=late), node.local_ns)

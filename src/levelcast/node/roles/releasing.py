@@ -61,6 +61,7 @@ class ReleasingRole(Role):
     MACHINE: ClassVar[type[Listener]]
     machine: Listener
     store: ReceiverStore
+    feedback: HoldFeedback
     edge: EdgeService | None = None
 
     def __init__(self, setup: NodeSetup) -> None:
