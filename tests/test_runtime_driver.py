@@ -611,6 +611,7 @@ def test_rows_of_receivers_are_published_and_a_timing_record_reaches_the_own_mac
     running = Driver(ME, 0, machine, stage, stage, clock=stage, feedback=feedback)
     while not any(isinstance(message, Data) for batch in machine.batches for message in batch):
         stage.now += 1_000 * MS
+        stage.monotonic += 1_000 * MS
         assert stage.now < NOW + 20_000 * MS
         late = ReleaseSecond(stage.now // 1_000_000_000 - 1, 20, 1, 150_000)
         stage.inbox = [(encode(ReleaseRow(PEER, 1, 2, 3, (late,)), 0), FROM_PEER)]
