@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import (
+    beats,
+    clocks,
     cluster,
     evenness,
     export,
@@ -39,6 +41,7 @@ from benchmarks import (
     startup,
     sweep,
     throughput,
+    together,
     world,
 )
 from benchmarks.report import Options, Result, Stopwatch, machine_facts, show_facts, tell, write_json
@@ -47,7 +50,9 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "simulator": simulator.run,
     "modes": modes.run,
     "liveness": liveness.run,
+    "clocks": clocks.run,
     "hold": hold.run,
+    "beats": beats.run,
     "paper": paper.run,
     "faults": faults.run,
     "receivers": receivers.run,
@@ -58,6 +63,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "limits": limits.run,
     "load": load.run,
     "evenness": evenness.run,
+    "together": together.run,
     "soak": soak.run,
     "planner": planner.run,
     "planner-grid": planner_grid.run,

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing.pool import AsyncResult, Pool
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from levelcast.extras import ExtraMissing
 from levelcast.network import five_cities, parse_network
 from levelcast.network.hold_input import hold_input
-from levelcast.plots.style import BLUE, FAINT, GREY, INK, canvas
+from levelcast.plots.style import BLUE, FAINT, GREY, INK, ORANGE, canvas
 from levelcast.timing.hold import DerivedHold, count_slots, derive_hold, worst_late_share
 from levelcast.timing.hold_counts import HoldCounts
 from levelcast.timing.hold_rules import TODAY, HoldInput, HoldRules, LossKind
@@ -50,7 +51,9 @@ STEPS: tuple[tuple[str, dict[str, object]], ...] = (
     ("one release time for all", {"common_time": True}),
 )
 """The changes of the rules, in the order in which they are added."""
-ALONE = ("beats", "missing by the pair's own delay", "nearest first, own interval", "three at once")
+BEATS_ONLY = ("token again with the next beat", "one release time for all")
+"""Changes that are changes of the beats."""
+ALONE = "only "
 TODAY_NAME = "rules without short hold times"
 
 CASES: tuple[tuple[str, float, LossKind], ...] = (
@@ -126,8 +129,10 @@ def rule_rows() -> dict[str, HoldRules]:
     for name, change in STEPS:
         rules = replace(rules, **change)  # type: ignore[arg-type]
         rows[f"+ {name}"] = rules
-    for name in ALONE:
-        rows[f"only {name}"] = replace(TODAY, **dict(STEPS)[name])  # type: ignore[arg-type]
+    for name, change in STEPS:
+        beats = name in BEATS_ONLY
+        rules = replace(TODAY, beats=beats, **change) if beats else replace(TODAY, **change)  # type: ignore[arg-type]
+        rows[f"{ALONE}{'beats and ' if beats else ''}{name}"] = rules
     return rows
 
 
@@ -226,22 +231,25 @@ def bulk(options: Options, only: str = "") -> Result:
     named, result = groups(quick=options.quick), Result("hold-bulk")
     slots, part = (QUICK_SLOTS, QUICK_SLOTS) if options.quick else (BULK_SLOTS, BULK_PART)
     rows: list[tuple[Cell, ...]] = []
-    above = 0
+    above, begun = 0, time.monotonic()
     cases = [
         (f"{name}, {label}", with_loss(group, loss, kind))
         for name, group in named.items()
         for label, loss, kind in CASES
         if only in f"{name}, {label}"
     ]
-    for label, case in cases:
-        hold, seconds = _derive(case, options, label)
-        total = HoldCounts(case)
-        for _, counts in counted([Work(label, case, part, BULK_SEED + at) for at in range(-(-slots // part))]):
-            total.merge(counts)
-        member, share = worst_late_share(total, hold.hold_ms - hold.added_ms)
-        above += share.low > case.late_target
-        rows.append((label, hold.hold_ms, f"{seconds:.1f}", total.slots, case.name(member), share.late, str(share)))
-        tell(f"hold: {len(rows)} of {len(cases)} cases: {', '.join(map(str, rows[-1]))}")
+    with multiprocessing.get_context("fork").Pool(JOBS) as pool:
+        started = [(label, case, *_start(pool, label, case, slots, part, options)) for label, case in cases]
+        for label, case, derivation, parts in started:
+            hold, seconds = derivation.get()
+            total = HoldCounts(case)
+            for counted_part in parts:
+                total.merge(counted_part.get())
+                tell(f"hold: {label}, {total.slots:,} of {slots:,} slots, {time.monotonic() - begun:.0f} s")
+            member, share = worst_late_share(total, hold.hold_ms - hold.added_ms)
+            above += share.low > case.late_target
+            rows.append((label, hold.hold_ms, f"{seconds:.1f}", total.slots, case.name(member), share.late, str(share)))
+            tell(f"hold: {len(rows)} of {len(cases)} cases: {', '.join(map(str, rows[-1]))}")
     columns = ("group, loss", "Δ_A ms", "derived in s", "slots", "worst receiver", "late", "share (95 % interval)")
     result.tables.append(Table("late slots of the worst receiver, with fresh seeds", columns, rows))
     result.figures.append(Figure("cases with a late share above 1e-5", above, "cases", "all cases", len(rows)))
@@ -249,26 +257,43 @@ def bulk(options: Options, only: str = "") -> Result:
     return result
 
 
+def _start(
+    pool: Pool, label: str, case: HoldInput, slots: int, part: int, options: Options
+) -> tuple[AsyncResult[tuple[DerivedHold, float]], list[AsyncResult[HoldCounts]]]:
+    """Start the derivation and the parts of a case in the pool, which runs them in the order in which they start."""
+    derivation = pool.apply_async(_derive, (case, options, label))
+    work = [Work(label, case, part, BULK_SEED + at) for at in range(-(-slots // part))]
+    return derivation, [pool.apply_async(count, (one,)) for one in work]
+
+
 # -- the plot
 
 
 def plot(needs: dict[str, HoldCounts], names: Sequence[str], path: Path) -> Path:
-    """Draw the hold time after each change: all receivers (bar) and the worst one (line)."""
-    rows = [row for row in rule_rows() if not row.startswith("only")]
-    with canvas(path, 10.5, 3.6, panels=len(names)) as (figure, panels):
+    """Draw the hold time after each change, and with each change alone: of all receivers and of the worst one."""
+    rows = list(rule_rows())
+    colours = [ORANGE if row.startswith(ALONE) else BLUE for row in rows]
+    places = [-place - (0.6 if colour == ORANGE else 0.0) for place, colour in enumerate(colours)]
+    with canvas(path, 10.5, 5.6, panels=len(names)) as (figure, panels):
         for axes, name in zip(panels, names, strict=True):
-            places = range(len(rows), 0, -1)
             values = [_overall_ms(needs[f"{name}: {row}"], 1e-5) for row in rows]
             worst = [_worst_ms(needs[f"{name}: {row}"]) for row in rows]
             axes.barh(places, worst, color=GREY, height=0.7)
-            axes.barh(places, values, color=BLUE, height=0.45)
+            axes.barh(places, values, color=colours, height=0.45)
             for place, value, most in zip(places, values, worst, strict=True):
-                axes.text(most + 15, place, f"{value:,} / {most:,}", va="center", color=FAINT, fontsize=8.5)
-            axes.set_yticks(list(places), rows if axes is panels[0] else [""] * len(rows), color=INK)
+                axes.text(
+                    most + 0.01 * max(worst), place, f"{value:,} / {most:,}", va="center", color=FAINT, fontsize=8.5
+                )
+            axes.set_yticks(places, rows if axes is panels[0] else [""] * len(rows), color=INK)
+            axes.tick_params(axis="y", length=0)
+            axes.set_ylim(places[-1] - 0.6, 0.6)
             axes.set_xlim(0, max(worst) * 1.25)
-            axes.set_xlabel("ms kept by all but 1 in 10⁵ slots: all receivers / the worst")
             axes.set_title(f"{name}, 1 % loss", color=INK)
-        figure.suptitle("Hold time needed, as the rules are added", x=0.01, ha="left", fontsize=12.5, fontweight="bold")
+        figure.supxlabel(
+            "ms that all but 1 in 10⁵ slots keep: all receivers (coloured) / the worst one (grey)", fontsize=10
+        )
+        title = "Hold time needed: as the rules are added (blue), and with one change alone (orange)"
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12.5, fontweight="bold")
     return path
 
 

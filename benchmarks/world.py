@@ -4,17 +4,24 @@
 they are compared with. Then the same with one line instead of two, with answers that stay in their group, with loss
 that whole cities share (MS §3.9), and with other numbers of regions. Without the recorded pings the cities are made up,
 and the report says so.
+
+    python -m benchmarks.world --large     one run of 100,000 receivers in three layers and 10,000,000 subscribers
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import resource
+import sys
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.campaign import conduct
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from levelcast.extras import ExtraMissing
 from levelcast.network.regions.delays import Delays, Matrix, load_delays, load_weights
@@ -26,6 +33,9 @@ from levelcast.sim.bulk.run import Conditions, WorldRun, run_world
 LOSSES = (0.01, 0.1)
 SEEDS = (1, 2, 3)
 REGIONS = (10, 20, 40, 60, 100)
+LARGE = Size(receivers=100_000, layers=3, customers=10_000_000)
+LARGE_LIMIT_GB = 16 * 1.024**3
+PROGRESS_S = 10.0
 QUICK = Size(primaries=10, receivers=100, customers=2_000, regions=6, sources=5)
 
 TABLE: tuple[tuple[str, str, float, int], ...] = (
@@ -238,14 +248,73 @@ def _add_notes(result: Result, globe: Globe, figures: dict[float, list[dict[str,
     one = figures[LOSSES[0]][0]
     cities = "synthetic cities" if made_up else "WonderNetwork's pings of 10 November 2018, subscribers by population"
     result.notes += [
-        f"{size.receivers:,} receivers: {size.primaries} groups of {size.receivers // size.primaries}, in "
-        f"{len(np.unique(globe.city))} of {len(globe.delays.names)} cities; {size.customers:,} subscribers in "
-        f"{size.regions} regions; {cities}",
+        f"{size.receivers:,} receivers in {size.layers} layers: {size.primaries} groups of "
+        f"{size.receivers // size.primaries}, in {len(np.unique(globe.city))} of {len(globe.delays.names)} cities; "
+        f"{size.customers:,} subscribers in {size.regions} regions; {cities}",
         f"{one['slots']:,.0f} slots of {size.slot_ms:g} ms and {one['packets']:,.0f} packets per run, "
         f"{one['releases']:,.0f} releases; subscribers simulated for {one['followed']:,.0f} slots; "
-        f"seeds {', '.join(map(str, SEEDS))}",
+        f"seeds {', '.join(str(seed + 1) for seed in range(len(figures[LOSSES[0]])))}",
         "messages/s at a receiver in addition to its packets, at 1 % loss: "
         f"{one['tokens_per_s']:.0f} tokens, {one['group_tokens_per_s']:.0f} tokens of its group, "
         f"{one['answers_per_s']:,.0f} answers, against {one['packets_per_s']:.0f} packets",
-        f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB",
+        f"peak memory {_peak_gb() * 1e3:,.0f} MB",
     ]
+
+
+def _peak_gb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+
+# -- the largest world
+
+
+def large(options: Options) -> Result:
+    """Run the largest world once, with 1 % loss: its time and memory, and what it comes to."""
+    delays, weights, made_up = world_cities(options)
+    size = replace(QUICK, layers=3) if options.quick else LARGE
+    conditions = Conditions(LOSSES[0], 40, 10) if options.quick else Conditions(LOSSES[0])
+    begun, cpu, told = time.monotonic(), time.process_time(), 0.0
+
+    def report(part: str, done: int, total: int) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if done == total or now - told >= PROGRESS_S:
+            told = now
+            tell(f"world: {part}, {done} of {total}, {now - begun:.0f} s, {_peak_gb():.1f} GB")
+
+    globe = build_globe(delays, weights, size)
+    run = run_world(globe, conditions, report)
+    figures, result = run.figures(), Result("world-large")
+    result.figures += [
+        Figure("peak memory", _peak_gb(), "GB", "limit of 16 GiB", LARGE_LIMIT_GB),
+        Figure("wall time", time.monotonic() - begun, "s", "CPU time", time.process_time() - cpu),
+        Figure("releases on time, 1% loss", figures["on_time"], "of all", "all of them", 1.0),
+        Figure("longest that a receiver needed, 1% loss", figures["ready_max_ms"] / 1e3, "s",
+               "Δ_A", figures["hold_ms"] / 1e3),
+    ]  # fmt: skip
+    result.tables.append(_main_table({LOSSES[0]: [figures]}))
+    below, lowest = size.groups
+    result.notes.append(f"{size.primaries} primaries, each with {below} secondaries, each of them with {lowest}")
+    _add_notes(result, globe, {LOSSES[0]: [figures]}, made_up=made_up)
+    result.more["held"] = _peak_gb() <= LARGE_LIMIT_GB and figures["on_time"] == 1.0
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 0 if the run keeps to its memory and every release is on time."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.world", description="Simulate the largest world.")
+    parser.add_argument("--large", action="store_true", required=True, help="100,000 receivers in three layers")
+    parser.add_argument("--quick", action="store_true", help="run for a few seconds, as a test")
+    parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
+    chosen = parser.parse_args(arguments)
+    options = Options(quick=chosen.quick, out=chosen.out)
+
+    def campaign() -> tuple[Result, bool]:
+        result = large(options)
+        return result, bool(result.more["held"])
+
+    return conduct(campaign, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

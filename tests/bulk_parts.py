@@ -39,10 +39,12 @@ class Small:
     sources: int = 3
     slot_ms: int = 20
     gap_ms: int = 120
+    below: int = 0
+    """Below each of the secondaries, in a third layer."""
 
     @property
     def receivers(self) -> int:
-        return self.primaries * (1 + self.secondaries)
+        return self.primaries * (1 + self.secondaries * (1 + self.below))
 
     def delays(self) -> Delays:
         """10 to 40 ms one way, 4 ms of jitter."""
@@ -58,7 +60,7 @@ class Small:
         longest_ns = int(delays.quantile_ms.max() * MS)
         path = Path(longest_ns, self.loss, clock_error_ns=MS // 2, process_ns=MS, reach_ns=longest_ns)
         shape = Shape(
-            "pipelined", self.slot_ms * MS, self.primaries // 2 + 1, self.primaries, 2, 1 if self.secondaries else 0
+            "pipelined", self.slot_ms * MS, self.primaries // 2 + 1, self.primaries, 2, len(homes_below(self)) - 1
         )
         hold_ns = int(self.hold_ms * MS) if self.hold_ms is not None else None
         return derive(path, shape, Given(hold_ns=hold_ns)).timing
@@ -110,9 +112,19 @@ def roles_of(small: Small) -> Roles:
     return Roles(members, (FIRST_SERVER, FIRST_SERVER + 1), sources)
 
 
+def homes_below(small: Small) -> list[list[int]]:
+    """The home of each receiver, by its place, layer by layer; a primary is its own."""
+    homes = [list(range(small.primaries))]
+    for group in filter(None, (small.secondaries, small.below)):
+        first = sum(map(len, homes[:-1]))
+        homes.append([first + place for place in range(len(homes[-1])) for _ in range(group)])
+    return homes
+
+
 def homes_of(small: Small) -> dict[int, int]:
-    count = small.primaries * small.secondaries
-    return {FIRST_SECONDARY + number: 1 + number // small.secondaries for number in range(count)}
+    ids = [*roles_of(small).members, *range(FIRST_SECONDARY, FIRST_SECONDARY + small.receivers - small.primaries)]
+    below = [home for layer in homes_below(small)[1:] for home in layer]
+    return {secondary: ids[home] for secondary, home in zip(ids[small.primaries :], below, strict=True)}
 
 
 def links_of(small: Small) -> dict[tuple[int, int], Link]:
@@ -165,7 +177,7 @@ def exact(small: Small, seed: int, lasting_ns: int) -> Layered:
 def core_of(small: Small, clock_ms: Times | None = None) -> Core:
     """The same ring for the bulk simulation, with clocks that are right unless they are given."""
     receivers = small.receivers
-    home = np.concatenate([np.arange(small.primaries), np.repeat(np.arange(small.primaries), small.secondaries)])
+    home = np.concatenate(homes_below(small))
     return Core(
         small.delays(),
         np.arange(receivers),

@@ -94,7 +94,9 @@ class Receiver:
         records_per_segment: int = 1_000_000,
         held: Callable[[int], tuple[str, ...]] = lambda _: (),
         config: EdgeConfig | None = None,
+        hold_ns: int = 0,
     ) -> None:
+        self.hold_ns = hold_ns
         self.directory = data / name
         self.network, self.name, self.now = network, name, now
         self.complete_ns = 0
@@ -116,6 +118,7 @@ class Receiver:
                 self.now(),
                 held=self._held,
                 config=self._config,
+                ring_hold_ns=lambda _: self.hold_ns,
             )
         except BaseException:
             self.tape.close()

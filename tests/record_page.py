@@ -38,7 +38,13 @@ SYSTEM_TAILS: tuple[tuple[str, bytes, struct.Struct, str, str], ...] = (
         "kind, reserved, stripe, number, part, parts, next_sequence, digest, size, reserved",
         "size bytes of content, zeros up to a 4-byte word",
     ),
-    ("watermark", watermark.WATERMARK_TEXT, watermark._TAIL, "next_sequence, stripe, reserved", ""),
+    (
+        "watermark",
+        watermark.WATERMARK_TEXT,
+        watermark._TAIL,
+        "next_sequence, stripe, reserved, hold, hold_before, hold_from",
+        "",
+    ),
 )
 """Levelcast's own system messages: name, start of the text, fixed part of the tail with its fields, what follows."""
 

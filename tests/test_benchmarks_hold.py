@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,10 @@ def test_the_changes_lead_from_the_old_rules_to_the_new() -> None:
     rows = hold.rule_rows()
     assert rows[hold.TODAY_NAME] == TODAY
     assert HoldRules() in rows.values()
+
+
+def test_each_change_is_in_the_table_with_the_others_and_alone() -> None:
+    rows = hold.rule_rows()
+    assert len(rows) == 1 + 2 * len(hold.STEPS)
+    assert rows["only gaps requested immediately"] == replace(TODAY, gaps=True)
+    assert rows["only beats and one release time for all"] == replace(TODAY, beats=True, common_time=True)

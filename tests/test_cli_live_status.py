@@ -163,6 +163,43 @@ def test_what_is_wrong_is_said(served: Served, file: Path) -> None:
     assert "osaka-1 rejected malformed datagrams: bad seal 3." in output
 
 
+@pytest.mark.parametrize(
+    ("doubt", "says"),
+    [
+        ("bound", "its error may be 2.5 ms, above clock_error."),
+        ("offset", "it is -7 ms from the median member."),
+        ("apart", "no majority of the members can agree with it."),
+        ("leap", "a leap second is due."),
+        ("later", "later."),
+    ],
+)
+def test_a_clock_that_is_not_trusted_is_said_with_the_reason(doubt: str, says: str, served: Served, file: Path) -> None:
+    values = {"trusted": False, "doubt": doubt, "vouched": True, "error_ns": 2_500_000, "group_offset_ns": -7_000_000}
+    served.statuses["osaka-1"]["clock"] |= values
+    _, output = run("--network", file, "--timeout", "5s")
+    assert re.search(r"osaka-1 .* wrong ", output)
+    assert f"osaka-1 does not trust its clock: {says}" in output
+
+
+def test_clocks_that_nobody_vouches_for_and_bounds_are_said(served: Served, file: Path) -> None:
+    for name in ("tokyo-1", "osaka-1"):
+        served.statuses[name]["clock"] |= {"vouched": False, "doubt": None, "error_ns": 1_000_000}
+    served.statuses["osaka-2"]["clock"] |= {"vouched": True, "doubt": None, "error_ns": 312_000}
+    code, output = run("--network", file, "--timeout", "5s")
+    assert code == 0
+    assert "No time source vouches for the clocks of tokyo-1, osaka-1; the file's clock_error is believed." in output
+    assert re.search(r"osaka-2 .* ±0.312 ms", output)
+
+
+def test_a_clock_that_is_compared_at_the_start_is_not_called_wrong(served: Served, file: Path) -> None:
+    served.statuses["osaka-1"]["clock"] |= {"trusted": False, "doubt": None, "was_set": False}
+    _, output = run("--network", file, "--timeout", "5s")
+    assert re.search(r"osaka-1 .* checking ", output)
+    served.statuses["osaka-1"]["clock"]["was_set"] = True
+    _, output = run("--network", file, "--timeout", "5s")
+    assert re.search(r"osaka-1 .* wrong ", output)
+
+
 def test_json_is_everything_in_one_object(served: Served, file: Path) -> None:
     code, output = run("--network", file, "--timeout", "5s", "--json")
     said = json.loads(output)

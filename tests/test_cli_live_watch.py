@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -143,6 +144,12 @@ def test_merged_rows_are_in_the_order_of_the_tape(receiver: Receiver, file: Path
     assert len(rows) == 30
 
 
+def test_the_summary_has_the_records_that_missed_the_bound(receiver: Receiver, file: Path) -> None:
+    code, _, words = watched(receiver, file, "--count", "8", "--together", "20ms")
+    assert code == 0
+    assert re.search(r"together: [\d,]+ records 20 ms after their release, [\d,]+ late", words)
+
+
 def test_from_a_sequence_of_the_session(receiver: Receiver, file: Path) -> None:
     code, output, _ = watched(receiver, file, "--json", "--count", "3", "--from", "1")
     assert code == 0
@@ -250,6 +257,7 @@ def test_an_end_of_session_is_said_and_ends_it(receiver: Receiver, file: Path) -
         (["--region", "east", "--from", "0"], "not now, snapshot or a sequence"),
         (["--region", "east", "--grade", "best"], "is not one of guaranteed, best-effort, latest-only"),
         (["--region", "east", "--for", "long"], "is not a time such as"),
+        (["--region", "east", "--together", "25"], 'together "25" is not a time up to 10 s, such as "25ms", nor "off"'),
     ],
 )
 def test_a_wrong_option_is_one_sentence(arguments: list[str], says: str, file: Path) -> None:

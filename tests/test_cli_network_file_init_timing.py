@@ -268,3 +268,31 @@ def test_the_command_runs_as_a_process_even_where_greek_cannot_be_printed(tmp_pa
     refused = levelcast("init")
     assert refused.returncode == 2
     assert refused.stderr == "levelcast: network.toml: already exists; use --force to replace it\n"
+
+
+@pytest.mark.parametrize(
+    ("lockstep", "arguments", "message"),
+    [
+        (False, ("--hold", "500ms"), "needs --apply"),
+        (False, ("--apply", "--hold", "soon"), "--hold"),
+        (False, ("--apply", "--hold", "500ms"), "no receiver of stripe main replies, so its hold time is unknown"),
+        (('slot = "50ms"', 'mode = "lockstep"'), ("--apply", "--hold", "500ms"), "in lockstep the hold time does not"),
+        (('slot = "50ms"', 'mode = "lockstep"'), ("--apply",), "no hold time is derived; pass --hold"),
+    ],
+)
+def test_a_change_that_cannot_be_made_is_refused_in_one_sentence(
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    lockstep: bool,
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    text = five_cities(FiveCities(network_id=1, hold=None))
+    if lockstep:
+        text = text.replace('mode = "pipelined"', 'mode = "lockstep"').replace('slot = "50ms"', "")
+    (here / "network.toml").write_text(text, encoding="utf-8")
+    assert run(monkeypatch, "timing", *arguments) != 0
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1

@@ -17,7 +17,7 @@ from levelcast.edge.server import packetizer
 from levelcast.edge.server.packetizer import GatherConfig, Outgoing, Packetizer, SessionMap
 from levelcast.wire import mold
 from levelcast.wire.mold import EdgePacket, EndOfSession, Heartbeat, session_name
-from levelcast.wire.watermark import Watermark, decode_watermark, encode_watermark, last_watermark
+from levelcast.wire.watermark import Holds, Watermark, decode_watermark, encode_watermark, last_watermark
 from tests.edge_parts import ALPHA, BETA, GAMMA, KINDS, each_record, payloads, some_trades, with_ids
 
 PLAN = SessionMap({1: ALPHA, 2: ALPHA, 3: BETA, 4: BETA, 5: GAMMA, 6: ALPHA})  # 7 and 8 have none
@@ -177,9 +177,15 @@ def test_dbn_reads_a_watermark_as_the_end_of_an_interval() -> None:
     assert isinstance(trade, dbn.TradeMsg)
 
 
-@given(st.integers(0, 2**64 - 2), st.integers(0, 2**64 - 1), st.integers(0, 2**16 - 1), st.data())
-def test_a_watermark_has_one_encoding(complete_ns: int, sequence: int, stripe: int, data: st.DataObject) -> None:
-    watermark = Watermark(complete_ns, sequence, stripe)
+HOLD_TIMES = st.integers(0, 2**32 - 1).map(lambda us: us * 1_000)
+HOLDS = st.builds(Holds, HOLD_TIMES, HOLD_TIMES, st.integers(0, 2**64 - 1))
+
+
+@given(st.integers(0, 2**64 - 2), st.integers(0, 2**64 - 1), st.integers(0, 2**16 - 1), HOLDS, st.data())
+def test_a_watermark_has_one_encoding(
+    complete_ns: int, sequence: int, stripe: int, holds: Holds, data: st.DataObject
+) -> None:
+    watermark = Watermark(complete_ns, sequence, stripe, holds)
     record = encode_watermark(watermark)
     assert decode_watermark(record) == watermark
     assert records.count_records(record) == 1
@@ -190,6 +196,12 @@ def test_a_watermark_has_one_encoding(complete_ns: int, sequence: int, stripe: i
     other = decode_watermark(bytes(changed))
     assert other is None or encode_watermark(other) == changed
     assert decode_watermark(record[:-4]) is None
+
+
+def test_a_hold_time_is_rounded_up_to_a_whole_microsecond() -> None:
+    found = decode_watermark(encode_watermark(Watermark(1, 1, 0, Holds(417_000_001, 600_000_000, 7))))
+    assert found is not None
+    assert found.holds == Holds(417_001_000, 600_000_000, 7)
 
 
 def test_no_mark_in_other_records() -> None:

@@ -150,11 +150,11 @@ def test_a_plan_fits_its_line_or_is_refused_with_group_and_figures() -> None:
     line = 7_000  # bytes a second: 56 kbit/s
     limits = PlanLimits(SYMBOLS, 4, line, 1_000_000_000)
     assert (
-        standing_rate(1_000_000_000) == 332 + 2 + 48
+        standing_rate(1_000_000_000) == 348 + 2 + 48
     )  # a watermark a second, its length and the headers of its packet
     assert plan_fault(a_plan(1, rates=(6_500, 3_000)), limits, 0) is None
     assert plan_fault(a_plan(1, groups=(1, 1), rates=(4_000, 3_000)), limits, 0) == (
-        "group 1 is expected to have 62.1 kbit/s, 6.1 kbit/s of it watermarks of 2 sessions, "
+        "group 1 is expected to have 62.4 kbit/s, 6.4 kbit/s of it watermarks of 2 sessions, "
         "and its line carries 56.0 kbit/s"
     )
     assert "does not specify the expected rate" in str(plan_fault(a_plan(1), limits, 0))

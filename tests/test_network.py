@@ -494,7 +494,7 @@ _WORDS = [
     *("=", "[", "]", "{", "}", "{}", "[]", ",", "\n", '"', "'''", '"""', "#"),
     *("nan", "inf", "-1", "0", "1.0", "1e400", "true", "1979-05-27", '"all"', '"0ns"'),
     *("[stripes.a]", "[[stripes]]", "[edge]", "[[edge.group]]", "[core]", "pairs", "between"),
-    *("witness", "hold", "late", "attempts", "process", "clock_error"),
+    *("witness", "hold", "late", "attempts", "process", "clock_error", "asymmetry", "leap"),
 ]
 
 
@@ -571,6 +571,7 @@ _keys = st.sampled_from(
         "address",
         "port",
         "watermark",
+        "together",
         "main",
         "network",
         "timing",
@@ -700,6 +701,15 @@ def test_credit_follows_from_the_rate_and_the_time_that_a_packet_is_unwitnessed(
     assert credit('rate = "1kB"') == credit("") == 64
     assert credit('rate = "900GB"') == 65_536
     assert credit('rate = "10MB"\ncredit = 7') == 7
+
+
+def test_a_bound_of_subscribers_is_a_time_up_to_10_s() -> None:
+    assert parse_network(five_cities()).edge.together_ns is None
+    assert parse_network(five_cities().replace("[edge]", '[edge]\ntogether = "25ms"')).edge.together_ns == 25_000_000
+    with pytest.raises(NetworkError, match="has together = 11 s; the maximum is 10 s"):
+        parse_network(five_cities().replace("[edge]", '[edge]\ntogether = "11s"'))
+    with pytest.raises(NetworkError, match="it must be more than 0"):
+        parse_network(five_cities().replace("[edge]", '[edge]\ntogether = "0ms"'))
 
 
 def test_what_is_kept_for_customers_is_a_size() -> None:

@@ -23,6 +23,7 @@ from levelcast.node.roles.base import NodeSetup
 from levelcast.node.roles.receiver import ReceiverRole
 from levelcast.node.roles.releasing import ReleasingRole
 from levelcast.node.synthetic_floor import SyntheticFloor
+from levelcast.protocol.clock import ClockGuard
 from levelcast.protocol.effects import Release, Send
 from levelcast.protocol.event_text import sentence
 from levelcast.protocol.events import Event, RingEntered, TapeDamaged, TornTailCut
@@ -34,13 +35,14 @@ from levelcast.ring.member import Member
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.secondary import Secondary
 from levelcast.ring.source import Source
-from levelcast.runtime.driver import SystemClock
+from levelcast.runtime.driver import CLOCK_TOLERANCE_NS, SystemClock
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.disk import initialise_disk
 from levelcast.storage.receiver_store import ReceiverStore
 from levelcast.wire.messages import Data, Mark, Packet, Token
 from levelcast.wire.packets import open_packets, seal
 from tests.net_edge_parts import some_network
+from tests.network_parts import three_rooms
 from tests.tape_parts import make_frames
 
 NOW = 1_700_000_000_000_000_000
@@ -206,6 +208,54 @@ def test_a_clock_that_is_set_silences_a_receiver_and_is_reported(
         assert node.status()["reports"]["clock-wrong"] == 1
     finally:
         node.close()
+
+
+class ShiftedClock(SystemClock):
+    """A wall clock that is behind. The kernel still dates arrivals by the right one, so half of it shows."""
+
+    def wall_ns(self) -> int:
+        return super().wall_ns() - 400_000_000
+
+    def both_ns(self) -> tuple[int, int]:
+        wall, monotonic = super().both_ns()
+        return wall - 400_000_000, monotonic
+
+
+def test_three_nodes_compare_their_clocks_by_probes_and_the_wrong_one_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over real sockets. On one machine no offset counts, so it is told that there are several."""
+    monkeypatch.setattr("levelcast.node.node.calm_garbage_collection", lambda: None)
+    options = NodeOptions(realtime="off", status_port=0)
+    network = parse_network(three_rooms(""))
+    names = [receiver.name for receiver in network.receivers]
+    nodes: list[Node] = []
+    try:
+        for name in names:
+            initialise_disk(tmp_path, name, ring_config(network).domain)
+            node = Node(network, name, tmp_path, time.time_ns(), options)
+            nodes.append(node)
+            check = node.driver.clock_check
+            assert check is not None
+            check._limit_ns = 150_000_000  # far above what busy cores add
+            check._one_machine = False
+            if name == names[2]:
+                node.driver._clock = ShiftedClock()
+                node.driver._guard = ClockGuard(*node.driver._clock.both_ns(), CLOCK_TOLERANCE_NS)
+            check._reset(time.monotonic_ns())
+        checks = [node.driver.clock_check for node in nodes]
+        by_s = time.monotonic() + 60.0
+        while time.monotonic() < by_s and [check and check.doubt for check in checks] != [None, None, "offset"]:
+            for node in nodes:
+                node.driver.turn()
+        assert [node.driver.clock_trusted for node in nodes] == [True, True, False]
+        assert nodes[2].driver.counters.reports["clock-doubted"] == 1
+        status = nodes[2]._complete()["clock"]
+        assert (status["doubt"], status["heard"], status["needed"]) == ("offset", 3, 2)
+        assert status["members"][names[0]]["offset_ns"] < -150_000_000
+    finally:
+        for node in nodes:
+            node.close()
 
 
 def test_a_floor_whose_time_is_over_stays_until_all_it_sent_is_witnessed(

@@ -261,7 +261,16 @@ def example_status() -> dict[str, Any]:
         "malformed": {"bad seal": 3, 'a "quoted" one\\': 1},
         "edge": {"packets": 7, "refused": {"gone": 2}, "unsent": {}, "address": "127.0.0.1:4"},
         "lateness": lateness.as_json(),
-        "clock": {"trusted": False, "drift_ns": 1_500_000, "kernel": None},
+        "clock": {
+            "trusted": False,
+            "drift_ns": 1_500_000,
+            "kernel": None,
+            "vouched": True,
+            "error_ns": 250_000,
+            "group_offset_ns": None,
+            "leap_announced": False,
+            "members": {"london-1": {"offset_ns": -2_000_000}, "new-york-1": {"offset_ns": None}},
+        },
     }
 
 
@@ -281,6 +290,13 @@ def test_a_histogram_adds_up_and_labels_are_escaped() -> None:
     assert families["levelcast_late_releases_total"] == {f"levelcast_late_releases_total{{{labels}}}": 2}
     assert families["levelcast_clock_trusted"] == {f"levelcast_clock_trusted{{{labels}}}": 0}
     assert families["levelcast_clock_drift_seconds"] == {f"levelcast_clock_drift_seconds{{{labels}}}": 0.0015}
+    assert families["levelcast_clock_error_bound_seconds"] == {
+        f"levelcast_clock_error_bound_seconds{{{labels}}}": 0.00025
+    }
+    offsets = {f'levelcast_clock_member_offset_seconds{{{labels},peer="london-1"}}': -0.002}
+    assert families["levelcast_clock_member_offset_seconds"] == offsets
+    assert families["levelcast_clock_vouched"] == {f"levelcast_clock_vouched{{{labels}}}": 1}
+    assert "levelcast_clock_group_offset_seconds" not in families
     assert "levelcast_clock_synchronised" not in families
     assert families["levelcast_edge_packets_total"] == {f"levelcast_edge_packets_total{{{labels}}}": 7}
     assert families["levelcast_edge_refused_total"] == {f'levelcast_edge_refused_total{{{labels},reason="gone"}}': 2}

@@ -11,17 +11,20 @@ from levelcast.overlay.paths import (
     ENOUGH,
     MINUTE_NS,
     OUTAGE_NS,
+    RECENT_NS,
     REORDER,
     WINDOW,
     PathMeter,
     Paths,
-    Shared,
+    RecentLeast,
+    SharedLosses,
     burst_length,
     loss_of,
 )
+from levelcast.overlay.probe import SELECTED
 from levelcast.protocol.effects import GROUP, Send
 from levelcast.wire.codec import MAX_PATHS, decode, encode
-from levelcast.wire.messages import PathRow
+from levelcast.wire.messages import NOTHING_RECENT, PathRow
 
 MS = 1_000_000
 T0 = 1_700_000_040_000_000_000 // MINUTE_NS * MINUTE_NS
@@ -113,9 +116,9 @@ def two_nodes(lost_at_1: set[int], lost_at_2: set[int]) -> tuple[Paths, Paths]:
 def test_two_nodes_learn_what_they_both_miss() -> None:
     first, second = two_nodes({100, 101, 300, 1_000}, {101, 300, 1_500})
     shared = first.shared[3, 2]
-    assert shared == Shared(shared.compared, 4, 3, 2)
+    assert shared == SharedLosses(shared.compared, 4, 3, 2)
     assert 1_900 < shared.compared <= 2_000, "each message is compared once"
-    assert second.shared[3, 1] == Shared(shared.compared, 3, 4, 2)
+    assert second.shared[3, 1] == SharedLosses(shared.compared, 3, 4, 2)
     assert first.rows[2][3].figures.lost == 3
     assert first.rows[1][3].figures.lost == 4
 
@@ -126,7 +129,7 @@ def test_a_long_row_is_sent_in_parts_that_can_be_decoded() -> None:
         node.hear_probe(peer, 1, T0, T0 + peer * MS)
     sent = node.step([], T0 + 1_100 * MS)
     rows = [effect.message for effect in sent if isinstance(effect, Send) and effect.to == GROUP]
-    assert [len(row.paths) for row in rows if isinstance(row, PathRow)] == [MAX_PATHS, MAX_PATHS, 6]
+    assert [len(row.paths) for row in rows if isinstance(row, PathRow)] == [MAX_PATHS, MAX_PATHS, 8]
     for row in rows:
         datagram = encode(row, 0)
         assert decode(datagram).message == row
@@ -142,8 +145,14 @@ def test_the_beats_of_a_node_replace_its_probes_and_strangers_are_ignored() -> N
     node.hear_beat(9, 1, T0, T0 + 7 * MS)
     assert set(node.meters) == {2}
     assert node.meters[2].figures().delays == {70: 1}
-    node.step([PathRow(9, tuple(node.own_row()))], T0)
+    node.step([PathRow(9, tuple(node.own_row(T0)))], T0)
     assert node.rows == {}
+
+
+def test_probes_to_some_nodes_only_are_not_counted_because_their_gaps_are_no_losses() -> None:
+    node = Paths(1, {2}, T0)
+    node.hear_probe(2, SELECTED + 3, T0, T0 + 5 * MS)
+    assert node.meters == {}
 
 
 def test_a_quantile_is_used_once_there_are_enough_arrivals() -> None:
@@ -160,6 +169,35 @@ def test_loss_and_burst_length(lost: set[int], share: float, length: float) -> N
     for number in range(1, 93 + REORDER):
         if number not in lost:
             node.hear_beat(2, number, T0 + number * EVERY, T0 + number * EVERY + MS)
-    (figures,) = node.own_row()
+    (figures,) = node.own_row(T0)
     assert loss_of(figures) == pytest.approx(share, rel=0.2)
     assert burst_length(figures) == length
+
+
+def test_the_least_of_the_last_seconds_forgets_what_is_older() -> None:
+    least = RecentLeast()
+    assert least.at(T0) is None
+    least.add(30 * MS, T0)
+    least.add(20 * MS, T0 + MS)
+    assert (least.at(T0 + RECENT_NS), least.count) == (20 * MS, 2)
+    least.add(25 * MS, T0 + RECENT_NS + MS)
+    assert least.at(T0 + 2 * RECENT_NS - 1) == 20 * MS
+    assert least.at(T0 + 2 * RECENT_NS + MS) == 25 * MS
+    assert least.at(T0 + 5 * RECENT_NS) is None
+    assert least.count == 0
+
+
+def test_a_clock_that_is_set_back_begins_the_least_again() -> None:
+    least = RecentLeast()
+    least.add(-900 * MS, T0)
+    least.add(20 * MS, T0 - 900 * MS)
+    assert least.at(T0 - 900 * MS) == 20 * MS
+
+
+def test_a_row_states_the_least_of_the_last_seconds_or_that_nothing_arrived() -> None:
+    node = Paths(1, {2}, T0)
+    node.hear_beat(2, 1, T0, T0 + 7 * MS)
+    assert node.own_row(T0 + 8 * MS)[0].recent_us == 7_000
+    assert node.own_row(T0 + 3 * RECENT_NS)[0].recent_us == NOTHING_RECENT
+    node.hear_beat(2, 2, T0, T0 + 10**18)
+    assert node.own_row(T0 + 10**18)[0].recent_us == 2**31 - 1

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import count
 from random import Random
 
-from levelcast.overlay.probe import AWAY, MOST_ANSWERS, WAIT_NS, Prober
+from levelcast.overlay.probe import AWAY, MOST_ANSWERS, SELECTED, WAIT_NS, Prober
 from levelcast.protocol.effects import GROUP, Effect, Send
 from levelcast.wire.messages import Echo, Probe
 
@@ -52,6 +52,29 @@ def test_clocks_that_cannot_both_be_right_leave_the_round_trip_alone() -> None:
     prober.step([(Echo(2, 1, 1, T0, T0 - 5 * MS, T0 - 5 * MS), T0 + 2 * MS)], T0 + 2 * MS)
     assert [(sample.round_trip_ns, sample.one_way_ns) for sample in prober.samples] == [(2 * MS, None)]
     assert prober.peers[2].clocks_apart == 1
+
+
+def test_a_probe_on_request_goes_to_some_and_is_not_one_of_the_numbered_ones() -> None:
+    heard: list[tuple[int, int]] = []
+    prober = Prober(1, [2, 3, 4], None, T0)
+    prober.on_echo = lambda echo, at_ns: heard.append((echo.sender, at_ns))
+    number = SELECTED + 1
+    assert sends(prober.probe(T0, [3, 2])) == [Send(3, Probe(1, number, T0)), Send(2, Probe(1, number, T0))]
+    echo = Echo(2, 1, number, T0, T0 + MS, T0 + MS)
+    prober.step([(each, T0 + 2 * MS) for each in (echo, echo, echo._replace(sender=4))], T0 + 2 * MS)
+    assert heard == [(2, T0 + 2 * MS)]
+    assert prober.wake_ns is None
+    assert sends(prober.probe(T0 + MS)) == [Send(GROUP, Probe(1, 1, T0 + MS))]
+    prober.step([], T0 + MS + WAIT_NS)
+    assert {peer: len(each.silent) for peer, each in prober.peers.items()} == {2: 1, 3: 2, 4: 1}
+
+
+def test_answers_to_probes_from_before_a_clock_was_set_are_ignored() -> None:
+    prober = Prober(1, [2], EVERY, T0)
+    prober.step([], T0)
+    prober.forget_open()
+    prober.step([(Echo(2, 1, 1, T0, T0 + MS, T0 + MS), T0 + 2 * MS)], T0 + 2 * MS)
+    assert len(prober.samples) == 0
 
 
 def answered(prober: Prober, now: int, number: int) -> None:

@@ -9,6 +9,8 @@ from levelcast.protocol.event_text import cause_of, headline, names_in, sentence
 from levelcast.protocol.events import (
     NODE_EVENTS,
     CaughtUp,
+    ClockDoubt,
+    ClockDoubted,
     Conflict,
     Diverged,
     Event,
@@ -17,6 +19,7 @@ from levelcast.protocol.events import (
     FaultReported,
     GroupFormed,
     HoldChosen,
+    LeapAnnounced,
     LeaveAnnounced,
     LeaveReceived,
     NodeStart,
@@ -141,6 +144,40 @@ def test_every_reason_has_a_text_of_its_own() -> None:
             "repeated 57 times in 60 s: reports a fault",
             Level.WARNING,
         ),
+        (
+            ClockDoubted(0, ClockDoubt.BOUND, 1_250_000, 1_000_000, 1),
+            "clock-doubted: a receiver is muted: the error of this clock may be 1.25 ms, more than clock_error = 1 ms; "
+            "check its time source",
+            Level.ERROR,
+        ),
+        (
+            ClockDoubted(0, ClockDoubt.OFFSET, -20_000_000, 4_000_000, 4),
+            "clock-doubted: a receiver is muted: this clock is 20 ms behind the median of 4 members, more than 4 ms; "
+            "set it right",
+            Level.ERROR,
+        ),
+        (
+            ClockDoubted(0, ClockDoubt.APART, 900_000_000, 4_000_000, 5),
+            "clock-doubted: a receiver is muted: no majority of the members can agree with this clock, 900 ms ahead of "
+            "the median of 5; set it right",
+            Level.ERROR,
+        ),
+        (
+            ClockDoubted(0, ClockDoubt.LEAP, 0, 4_000_000, 5),
+            "clock-doubted: a receiver is muted: a leap second is due; restart the node after it, or use smeared "
+            'clocks everywhere and leap = "smear" in [timing]',
+            Level.ERROR,
+        ),
+        (
+            LeapAnnounced(0, 1, False),
+            "leap-second: a leap second is announced for the end of this UTC day; this node stops 10 s before it",
+            Level.WARNING,
+        ),
+        (
+            LeapAnnounced(0, 1, True),
+            'leap-second: a leap second is announced for the end of this UTC day; leap = "smear": this node runs on',
+            Level.WARNING,
+        ),
         (Witnessed(5), "witnessed slot 5", Level.DEBUG),
     ],
 )
@@ -167,3 +204,7 @@ def test_every_event_of_a_node_can_be_read_from_its_line() -> None:
         assert kind == known.KIND
     start = NodeStart(0, "1.2", "00ff", "floor", 1)
     assert event_from_json("start", 0, event_fields(start)) == start
+    doubted = ClockDoubted(0, ClockDoubt.OFFSET, 5, 4, 3)
+    read = event_from_json("clock-doubted", 0, event_fields(doubted) | {"doubt": "offset"})
+    assert read == doubted
+    assert sentence(read) == sentence(doubted)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from levelcast.protocol.history import GENESIS, History, MembershipChange, Misplaced, SourcePosition, Tip, make_frame
 from levelcast.protocol.holdings import Holdings
 from levelcast.wire.membership import encode_membership
-from levelcast.wire.messages import CONTROL_SOURCE, Data, Packet, Run
+from levelcast.wire.messages import CONTROL_SOURCE, Cutoff, Data, Pace, PaceChange, Packet, Run
+from levelcast.wire.pace_change import encode_pace_change
 from levelcast.wire.packets import seal
 from tests.ring_parts import MS, START, make_data, membership
 
@@ -286,3 +287,18 @@ def test_only_the_successor_of_the_current_set_changes_it_and_only_from_the_cont
     assert versions == [[(0, 0)], [(0, 0), (2, 1)], [(0, 0), (2, 1)], [(0, 0), (2, 1)], [(2, 1), (5, 2)]]
     history.rollback(1)
     assert history.tip.records == [MembershipChange(0, membership(1, 2, 3))]
+
+
+def test_a_timing_record_counts_from_its_slot_until_that_is_voided() -> None:
+    def of_version(number: int, version: int) -> Data:
+        pace = Pace(400 * MS, 10 * MS, (Cutoff(1, 30 * MS),))
+        change = PaceChange(version, START + 3_000 * MS, 600 * MS, pace)
+        return make_data(CONTROL_SOURCE, number, payload=encode_pace_change(change))
+
+    history, held = new_history(), Holdings()
+    for number, version in ((1, 2), (2, 1)):
+        held.add(of_version(number, version))
+        history.extend(number, 1, START + number * MS, (Run(CONTROL_SOURCE, 1, number, number),), held.packets)
+    assert [change.version for change in history.tip.paces] == [1], "version 2 follows nothing"
+    history.rollback(1)
+    assert history.tip.paces == []

@@ -26,7 +26,7 @@ from levelcast.records import RECORD_TYPES, UNDEF_PRICE, BadRecords, RecordType
 from levelcast.wire.channel_plan import Kind, PlanRecord, encode_record
 from levelcast.wire.membership import encode_membership
 from levelcast.wire.messages import MemberLife, Membership
-from levelcast.wire.watermark import Watermark, encode_watermark
+from levelcast.wire.watermark import Holds, Watermark, encode_watermark
 from tests import record_page
 
 dbn: Any = databento_dbn  # its stubs declare enum members as the plain values that they are not
@@ -575,7 +575,10 @@ def test_the_documented_tails_of_system_messages_are_where_the_page_says() -> No
             encode_record(PlanRecord(Kind.SWAP, 5, 9, b"12345678", 3, 2, next_sequence=77)),
             (Kind.SWAP, 0, 2, 5, 3, 9, 77, b"12345678", 0, 0),
         ),
-        "watermark": (encode_watermark(Watermark(10**18, 2**40, 3)), (2**40, 3, 0)),
+        "watermark": (
+            encode_watermark(Watermark(10**18, 2**40, 3, Holds(417_000_000, 600_000_000, 10**18))),
+            (2**40, 3, 0, 417_000, 600_000, 10**18),
+        ),
     }
     for name, text, layout, names, _ in record_page.SYSTEM_TAILS:
         record, values = written[name]

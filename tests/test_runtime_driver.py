@@ -9,8 +9,10 @@ from dataclasses import replace
 import pytest
 
 from levelcast.network import Link
+from levelcast.overlay.clock_check import START_ALARM_NS, START_EVERY_NS, START_NS, ClockCheck, MemberClock
 from levelcast.overlay.hold_feedback import HoldFeedback, HoldRules
 from levelcast.overlay.paths import ENOUGH, Paths
+from levelcast.overlay.probe import Prober
 from levelcast.protocol.effects import (
     GROUP,
     Effect,
@@ -22,7 +24,7 @@ from levelcast.protocol.effects import (
     Send,
     ServeTape,
 )
-from levelcast.protocol.events import Event, FaultReported
+from levelcast.protocol.events import ClockDoubted, Event, FaultReported
 from levelcast.protocol.history import GENESIS, Frame, History, MembershipChange, Tip, make_frame
 from levelcast.protocol.machine import Machine
 from levelcast.records import trades
@@ -42,6 +44,7 @@ from levelcast.wire.messages import (
     Group,
     GroupInvite,
     Invite,
+    MemberLife,
     Membership,
     Message,
     Pace,
@@ -56,7 +59,7 @@ from levelcast.wire.messages import (
     Token,
 )
 from levelcast.wire.packets import join, seal
-from tests.ring_parts import PIPELINED, make_ring
+from tests.ring_parts import PIPELINED, make_config, make_ring
 
 MS = 1_000_000
 NOW = 1_700_000_000_000_000_000
@@ -620,3 +623,98 @@ def test_rows_of_receivers_are_published_and_a_timing_record_reaches_the_own_mac
     assert ReleaseRow in map(type, sent)
     (record,) = [each for each in sent if isinstance(each, Data)]
     assert machine.batches[-1] == [record]
+
+
+class Told(Script):
+    """A machine that remembers what it was told about its clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock: list[tuple[int | None, int | None]] = []
+
+    def learn_clock(self, error_us: int | None, offset_us: int | None) -> None:
+        self.clock.append((error_us, offset_us))
+
+
+class ClockStage:
+    """A driver with a clock check, in a ring of nodes `ME`, `PEER` and 103."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        config = replace(
+            make_config(), membership=Membership(0, tuple(MemberLife(each, 1) for each in (ME, PEER, 103)))
+        )
+        self.machine, self.events = Told(), list[Event]()
+        prober, paths = Prober(ME, [PEER, 103], None, NOW), Paths(ME, [PEER, 103], NOW)
+        self.check = ClockCheck(ME, config, prober, paths, NOW, 0)
+        self.driver = Driver(
+            ME, 0, self.machine, stage, stage, clock=stage, prober=prober, paths=paths, clock_check=self.check,
+            on_event=self.events.append,
+        )  # fmt: skip
+
+    def run(self, lasting_ns: int, off_ns: int = 0) -> None:
+        """Answer every probe of the node as `PEER` does, whose clock is behind by `off_ns`."""
+        for _ in range(lasting_ns // START_EVERY_NS):
+            self.stage.diary.clear()
+            self.driver.turn()
+            self.stage.now += START_EVERY_NS
+            self.stage.monotonic += START_EVERY_NS
+            sent = [line[-1] for line in self.stage.diary]
+            probes = [decode(datagram).message for datagram in sent if isinstance(datagram, bytes)]
+            for probe in probes:
+                if isinstance(probe, Probe):
+                    heard_ns = (probe.sent_ns + self.stage.now) // 2 - off_ns
+                    echo = Echo(PEER, ME, probe.number, probe.sent_ns, heard_ns, heard_ns)
+                    self.stage.inbox.append((encode(echo, 0), FROM_PEER))
+
+
+def test_a_machine_is_not_trusted_with_its_clock_before_a_majority_agreed(stage: Stage) -> None:
+    clocks = ClockStage(stage)
+    assert not clocks.driver.clock_trusted
+    clocks.run(START_NS)
+    assert clocks.machine.trusted[0] is False
+    assert clocks.machine.trusted[-1] is True
+    assert clocks.driver.clock_trusted
+    assert clocks.machine.clock[-1] == (None, 0)
+    clocks.check.bound.vouch("chrony", 250_000, stage.monotonic)
+    stage.now += 1_000 * MS
+    clocks.driver.turn()
+    assert clocks.machine.clock[-1][0] == 250
+
+
+def test_a_clock_that_disagrees_with_a_majority_is_an_event_and_not_trusted(stage: Stage) -> None:
+    clocks = ClockStage(stage)
+    clocks.run(START_NS + 2 * START_ALARM_NS, off_ns=20 * MS)
+    (event,) = clocks.events
+    assert isinstance(event, ClockDoubted)
+    assert event.value_ns == pytest.approx(20 * MS, rel=0.01)
+    assert clocks.driver.counters.reports == {"clock-doubted": 1}
+    assert not any(clocks.machine.trusted)
+
+
+def test_a_clock_that_is_set_is_checked_again(stage: Stage) -> None:
+    clocks = ClockStage(stage)
+    clocks.run(START_NS)
+    stage.now += 50 * MS
+    clocks.run(START_NS)
+    assert clocks.driver.clock_was_set
+    assert not clocks.check.checked
+    stage.now -= 50 * MS
+    clocks.run(START_NS)
+    assert not clocks.driver.clock_was_set
+    assert clocks.check.checked
+
+
+def test_what_members_state_about_their_clocks_is_kept(stage: Stage) -> None:
+    clocks = ClockStage(stage)
+    stage.inbox = [(encode(Beat(PEER, 1, (Claim(7, 5),), 8, NOW, 300, -20), 0), FROM_PEER)]
+    clocks.driver.turn()
+    assert clocks.check.told == {PEER: MemberClock(300, -20)}
+
+
+def test_the_loop_wakes_to_judge_the_clock(stage: Stage) -> None:
+    clocks = ClockStage(stage)
+    clocks.driver.turn()
+    clocks.check.wake_ns = stage.now + 7 * MS
+    clocks.driver.turn()
+    assert stage.slept_s == pytest.approx(0.007)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -30,6 +31,23 @@ def test_groups_are_of_equal_size_and_stand_at_the_two_sites_of_a_region(globe: 
     pairs = {frozenset(pair) for pair in globe.regions.sites.tolist()}
     for primary in range(8):
         assert frozenset(globe.city[globe.home == primary].tolist()) in pairs
+
+
+def test_a_third_layer_has_its_homes_in_the_second_and_stands_at_the_same_two_sites() -> None:
+    size = Size(primaries=8, receivers=80, customers=3_000, regions=5, layers=3)
+    deep = build_globe(*made_up_cities(40), size)
+    assert size.groups == (3, 2)
+    assert deep.core(0.05).layer_starts == [0, 8, 32, 80]
+    assert np.bincount(deep.home, minlength=80).tolist() == [4] * 8 + [2] * 24 + [0] * 48
+    parent = np.where(deep.home >= 8, deep.home[deep.home], deep.home)
+    for primary in range(8):
+        pair = set(deep.city[np.flatnonzero(parent == primary)].tolist())
+        assert pair in [set(sites) for sites in deep.regions.sites.tolist()]
+    flat = build_globe(*made_up_cities(40), replace(size, layers=2))
+    assert deep.derived(0.05).timing.hold_ns > flat.derived(0.05).timing.hold_ns
+    figures = run_world(deep, SHORT).figures()
+    assert figures["on_time"] == 1.0
+    assert figures["primary_nacks_mean"] < run_world(flat, SHORT).figures()["primary_nacks_mean"]
 
 
 def test_customers_have_two_lines_at_the_sites_of_their_region_the_nearer_first(globe: Globe) -> None:
@@ -87,6 +105,8 @@ def test_plots_are_pictures(globe: Globe, tmp_path: Path) -> None:
     [
         ({"receivers": 81}, "equal groups"),
         ({"primaries": 2, "receivers": 80}, "equal groups"),
+        ({"layers": 4}, "4 layers of 80 receivers"),
+        ({"receivers": 16, "layers": 3}, "three receivers or more per primary"),
         ({"regions": 9}, "9 regions for 8 primaries"),
         ({"customers": 3}, "one subscriber per primary"),
         ({"slot_ms": 0.0}, "longer than 0"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from levelcast.sim.bulk.claims import BulkClaims, _covered_ms
-from levelcast.sim.bulk.paths import Core, Paths
+from levelcast.sim.bulk.paths import Core, SitePaths
 from levelcast.sim.scenarios.steady import MS
 from tests.bulk_parts import Small, config_of, core_of
 
@@ -18,7 +18,7 @@ BEAT_MS = RING.timing().beat_ns / MS
 
 
 def claims_of(core: Core) -> BulkClaims:
-    return BulkClaims(Paths(core, np.random.default_rng(1)))
+    return BulkClaims(SitePaths(core, np.random.default_rng(1)))
 
 
 def test_the_cut_offs_are_those_of_the_ring() -> None:

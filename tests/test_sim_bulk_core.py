@@ -15,6 +15,7 @@ from tests.bulk_parts import Small, bulk, exact
 CASES = {
     "a ring": Small(5, 0, 0.05, hold_ms=65.0),
     "two layers": Small(5, 2, 0.07, hold_ms=110.0),
+    "three layers": Small(5, 1, 0.1, below=1, hold_ms=115.0),
 }
 
 

@@ -197,3 +197,25 @@ def test_bulk_customers_do_as_real_subscribers_do(loss: float) -> None:
     for share in (0.5, 0.8, 0.985 if loss < 0.2 else 0.95):
         assert seen.quantile_ms(share) == pytest.approx(np.quantile(came, share), abs=1.0)
     assert seen.quantile_ms(0.999) == pytest.approx(np.quantile(came, 0.999), rel=0.15)
+
+
+def test_with_a_bound_above_all_delays_the_spread_is_that_of_the_clocks() -> None:
+    seen = run(0.01, slots=40)
+    bound_ms = seen.bound_ms()
+    assert 5.0 < bound_ms <= 7.0  # 1 % of 1 % comes later than by the first line, and 1 % by the second
+    later_ms = seen.bound_ms(0.999)
+    assert 20.0 < later_ms <= 22.0
+    low, high = (seen.together_quantile_ms(share, later_ms, 1.0) for share in (0.01, 0.99))
+    assert high - low == pytest.approx(2.0, abs=0.2)
+    assert seen.together_quantile_ms(0.5, later_ms, 1.0) == pytest.approx(later_ms, abs=0.2)
+    assert seen.quantile_ms(0.995) - seen.quantile_ms(0.005) > 15.0
+    assert 0.0 < seen.missed(later_ms)[0] < 0.001
+    assert seen.missed(5.0)[0] == pytest.approx(1.0, abs=0.02)
+    assert seen.missed(0.0)[1] == 0.0  # no subscriber there
+
+
+def test_packets_after_the_bound_keep_their_times() -> None:
+    seen = run(0.1)
+    for share in (0.95, 0.98):
+        assert seen.together_quantile_ms(share, 10.0, 0.0) == pytest.approx(seen.quantile_ms(share), abs=0.2)
+    assert seen.together_quantile_ms(0.2, 10.0, 0.0) == pytest.approx(10.0, abs=0.2)

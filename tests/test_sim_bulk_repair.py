@@ -7,7 +7,7 @@ import pytest
 
 from levelcast.protocol.gaps import MOST_ATTEMPTS
 from levelcast.protocol.repair_plan import RepairPlan
-from levelcast.sim.bulk.paths import Paths
+from levelcast.sim.bulk.paths import SitePaths
 from levelcast.sim.bulk.repair import BulkRepair, Item
 from levelcast.sim.scenarios.steady import MS
 from tests.bulk_parts import Small, config_of, core_of
@@ -17,7 +17,7 @@ SMALL = Small(5, 2, 0.0)
 
 @pytest.fixture
 def repair() -> BulkRepair:
-    found = BulkRepair(Paths(core_of(SMALL), np.random.default_rng(1)))
+    found = BulkRepair(SitePaths(core_of(SMALL), np.random.default_rng(1)))
     found.counting = True
     return found
 

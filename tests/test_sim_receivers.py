@@ -53,6 +53,8 @@ BREAKS = {
     "delivered-twice": "in order",
     "older-price-delivered": "never older",
     "latest-price-not-asked": "no hole",
+    "bound-left-out": "together",
+    "hold-time-untold": "together",
     "edge-counts-anew": "one numbering",
     "answers-other-records": "true records",
     "plan-without-swap": "no hole",

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from levelcast.native import crc32
 from levelcast.protocol.effects import Checkpoint
 from levelcast.protocol.history import Frame, Tip
 from levelcast.records import dbn_metadata, stamp
@@ -23,11 +24,11 @@ from levelcast.storage import append_file
 from levelcast.storage.append_file import AppendFile, TapeError
 from levelcast.storage.tape import start_check
 from levelcast.storage.tape.directory import SegmentFile
-from levelcast.storage.tape.index import pack_header
+from levelcast.storage.tape.index import pack_header, unpack_header
 from levelcast.storage.tape.reader import CheckedReader, TapeReader
 from levelcast.storage.tape.stamps import frame_bytes, packet_fault
 from levelcast.storage.tape.writer import TapeWriter
-from levelcast.wire.messages import Packet
+from levelcast.wire.messages import Cutoff, Pace, PaceChange, Packet
 from tests.tape_parts import (
     FIRST,
     T0,
@@ -647,3 +648,19 @@ def test_what_is_no_tape_is_named(tmp_path: Path, make: Any, says: str) -> None:
     make(folder)
     with pytest.raises(TapeError, match=says):
         TapeReader(folder).tip()
+
+
+def test_the_index_keeps_the_timing_records_before_its_segment() -> None:
+    tip = Tip(records=FIRST.records)
+    without = pack_header(0, 9, tip)
+    for version in (1, 2):
+        tip.paces.append(PaceChange(version, 10**18, 6 * 10**8, Pace(5 * 10**8, 10**7, (Cutoff(1, 10**7),))))
+    content = pack_header(0, 9, tip)
+    assert unpack_header(without, "x").tip.paces == []
+    assert unpack_header(content, "x").tip == tip
+    text = content.index(b"levelcast timing v2")
+    damaged = bytearray(content)
+    damaged[text] ^= 1
+    damaged[-4:] = crc32(damaged[:-4]).to_bytes(4, "little")
+    with pytest.raises(TapeError, match="damaged timing record"):
+        unpack_header(bytes(damaged), "x")

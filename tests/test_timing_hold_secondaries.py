@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from levelcast.sim.bulk.paths import Indexes, Times
 from levelcast.sim.scenarios.steady import MS
-from levelcast.timing.hold import derive_hold
+from levelcast.timing.hold import count_slots, derive_hold
 from levelcast.timing.hold_bound import BoundInput, bound_hold_ns
-from levelcast.timing.hold_rules import HoldInput
+from levelcast.timing.hold_rules import HoldInput, HoldRules
 from tests.bulk_parts import Small, exact
 
 LAYERS = Small(5, 2, 0.05, gap_ms=60)
@@ -61,6 +62,17 @@ def test_the_protocol_is_as_late_as_the_model_and_on_time_with_the_derived_hold_
     short_ms = 90
     assert 0.5 < derived.late_share(short_ms) / late_in_the_protocol(short_ms) < 2.0
     assert late_in_the_protocol(derived.hold_ms) <= 0.005
+
+
+@pytest.mark.parametrize("loss", [0.01, 0.05])
+def test_the_protocol_holds_slots_when_the_model_does(loss: float) -> None:
+    """The tolerances are those of the bulk simulation (docs/world.md)."""
+    small = Small(5, 0, loss, gap_ms=60)
+    ready = np.concatenate([np.asarray(exact(small, seed, 12_000 * MS).samples.ready_ns) / MS for seed in (1, 2)])
+    counts = count_slots(replace(group_of(small), rules=HoldRules(common_time=False)), 60_000, 1)
+    needed = counts.needed.sum(axis=0)
+    for share, tolerance in ((0.1, 0.06), (0.5, 0.06), (0.9, 0.06), (0.99, 0.15)):
+        assert counts.quantile_ms(needed, 1 - share) == pytest.approx(np.quantile(ready, share), rel=tolerance)
 
 
 def test_secondaries_do_not_change_what_primaries_need() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import struct
 from collections import Counter
 from itertools import accumulate
@@ -132,7 +133,7 @@ def release_rows(draw: st.DrawFn) -> ReleaseRow:
     return ReleaseRow(draw(u16), draw(u32), draw(u32), draw(u32), seconds)
 
 
-a_path = st.builds(PathFigures, u16, u32, u32, u32, i32, i32, i32, i32, u64, st.binary(min_size=32, max_size=32))
+a_path = st.builds(PathFigures, u16, u32, u32, u32, i32, i32, i32, i32, u64, st.binary(min_size=32, max_size=32), i32)
 
 
 @st.composite
@@ -142,7 +143,9 @@ def a_beat(draw: st.DrawFn) -> Beat:
     ticks = accumulate((passed for passed, _ in steps), initial=draw(starts))
     haves = accumulate((rise for _, rise in steps), initial=draw(starts))
     claims = tuple(Claim(*each) for each in zip(ticks, haves, strict=True))
-    return Beat(draw(u16), draw(u64), claims, draw(u64), draw(times_ns))
+    error_us = draw(st.none() | st.integers(0, 2**32 - 2))
+    offset_us = draw(st.none() | st.integers(1 - 2**31, 2**31 - 1))
+    return Beat(draw(u16), draw(u64), claims, draw(u64), draw(times_ns), error_us, offset_us)
 
 
 def authored(message: Any) -> Any:
@@ -190,7 +193,7 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
     LineRequest: st.builds(LineRequest, u16, u64, u64),
     Probe: st.builds(Probe, u16, u64, u64),
     Echo: st.builds(Echo, u16, u16, u64, u64, u64, u64),
-    PathRow: st.builds(PathRow, u16, st.lists(a_path, max_size=16).map(tuple)),
+    PathRow: st.builds(PathRow, u16, st.lists(a_path, max_size=15).map(tuple)),
     ReleaseRow: release_rows(),
 }
 messages = st.one_of(list(KINDS.values()))
@@ -205,8 +208,8 @@ RING = Ring(
     *(3, 9, 1, Membership(2, LIVES), True),
     *(LIVES, (Era(3, 101, 10**18),), ((1, "233.252.0.1:7001"),)),
 )
-BEAT = Beat(1, 3, (Claim(5, 96), Claim(65, 97), Claim(125, 97), Claim(185, 99)), 1_012, 10**18)
-PATHS = PathRow(1, (PathFigures(2, 1_200, 12, 9, 69_900, 71_250, 75_850, -5, 4_711, bytes(range(32))),))
+BEAT = Beat(1, 3, (Claim(5, 96), Claim(65, 97), Claim(125, 97), Claim(185, 99)), 1_012, 10**18, 412, -350)
+PATHS = PathRow(1, (PathFigures(2, 1_200, 12, 9, 69_900, 71_250, 75_850, -5, 4_711, bytes(range(32)), 70_100),))
 SECONDS = ReleaseSecond(10**9, 20, 0, 310_000), ReleaseSecond(10**9 + 1, 20, 2, 430_000)
 NEEDS = ReleaseRow(1, 174_000, 290_000, 330_000, SECONDS)
 PACED = RING._replace(pace=Pace(420_000_000, 25_000_000, (Cutoff(1, 220_000_000),)))
@@ -613,6 +616,12 @@ def test_every_example_has_its_golden_bytes() -> None:
     assert len(golden) == len(KINDS)
 
 
+@pytest.mark.parametrize(("error_us", "offset_us"), [(2**32 - 1, 0), (-1, 0), (0, -(2**31)), (0, 2**31)])
+def test_a_beat_states_no_value_that_stands_for_an_unknown_one(error_us: int, offset_us: int) -> None:
+    with pytest.raises(Malformed):
+        encode(BEAT._replace(error_us=error_us, offset_us=offset_us), 1)
+
+
 @pytest.mark.parametrize("second", [Era(2, 6, 1), Era(3, 5, 1)])
 def test_a_lineage_that_does_not_rise_is_rejected(second: Era) -> None:
     ring = RING._replace(generation=second.generation, lineage=(Era(2, 5, 1), second))
@@ -663,3 +672,8 @@ def test_the_fuzzer_starts_with_every_kind_and_with_each_form_of_a_ring() -> Non
     assert {pace and len(pace.cutoffs) for pace in paces} == {None, 0, 1}
     for seed in seeds:
         check(seed)
+
+
+def test_an_error_passes_from_one_process_to_another() -> None:
+    error = pickle.loads(pickle.dumps(Malformed(Reason.BAD_FIELD, "beat")))
+    assert (error.reason, str(error)) == (Reason.BAD_FIELD, "bad field: beat")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from levelcast import records
 from levelcast.wire.membership import MAX_MEMBERS, decode_membership
 from levelcast.wire.messages import UNIT_NS, Cutoff, Pace, PaceChange
-from levelcast.wire.pace_change import decode_pace_change, encode_pace_change
+from levelcast.wire.pace_change import decode_pace_change, encode_pace_change, pace_changes
 
 TIMES = st.integers(1, 2**32 - 1).map(lambda units: units * UNIT_NS)
 CUTOFFS = st.lists(
@@ -76,3 +76,14 @@ def test_damage_gives_no_other_text(change: PaceChange, data: st.DataObject) -> 
 def test_what_no_ring_can_have_is_refused(change: PaceChange, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         encode_pace_change(change)
+
+
+def test_the_changes_among_other_records_are_found() -> None:
+    record = encode_pace_change(CHANGE)
+    longer = bytearray(record)
+    longer[20:30] = b"levelcast "
+    assert pace_changes(b"") == pace_changes(records.trades(3).tobytes()) == pace_changes(bytes(longer)) == []
+    assert pace_changes(memoryview(records.trades(3).tobytes() + record + records.trades(1).tobytes() + record)) == [
+        CHANGE,
+        CHANGE,
+    ]

@@ -13,6 +13,8 @@
   others are duplicates. `lines` has the statistics of each.
 - The kernel delivers complete trains of packets if it can (UDP_GRO), and the packets of a train are opened together.
 - A snapshot is read over TCP from a source address of packets; packets that arrive in the meantime wait.
+- With `together`, records wait for their release time and the bound (`levelcast.edge.subscriber.together`) by the wall
+  clock. The event loop's timers may fire up to 1 ms late, so the timer is set earlier and the rest is slept.
 - Everything runs in the caller's event loop, without threads. When a slow caller has `MAX_QUEUED` batches waiting,
   reading stops: packets that the kernel then drops are requested later.
 
@@ -49,10 +51,14 @@ from levelcast.edge.subscriber.plan_follower import (
     Replaced,
     Unfit,
 )
+from levelcast.edge.subscriber.together import TogetherCounts, TogetherQueue
 from levelcast.errors import NetError
 from levelcast.network import Network, load_network
+from levelcast.network.model import LONGEST_TOGETHER_NS
 from levelcast.network.sessions import stripe_session
+from levelcast.runtime.clock_sync import chrony_tracking, kernel_clock
 from levelcast.runtime.sockets import LOOPBACK, Address
+from levelcast.units import NS_PER_UNIT, parse_amount, show_ns
 from levelcast.wire.channel_plan import ChannelPlan
 from levelcast.wire.header import Malformed
 from levelcast.wire.mold import HEADER_SIZE, Block, Heartbeat, decode, session_name
@@ -69,6 +75,8 @@ MAX_DRAIN = 256
 MAX_QUEUED = 4_096
 MAX_EARLY = 16_384
 """Packets kept while the snapshot is read."""
+TIMER_GRAIN_NS = 1_000_000
+"""Timers of the event loop have milliseconds."""
 SNAPSHOT_LIMIT_S = 30.0
 SNAPSHOT_AGAIN_S = 0.2
 
@@ -86,6 +94,7 @@ class Subscriber:
     | `symbols`   | symbols or instrument ids to receive, in addition to records of no instrument; default: all. Only sessions and groups that carry them are followed |
     | `line`      | capacity of each line of the subscriber, such as "1.5Mbit": groups are joined only while their rates fit, and `unfit` has the symbols of the others; default: unlimited |
     | `merged`    | true: deliver the records of all sessions in one order, by time, stripe and position on the tape |
+    | `together`  | deliver each record at its release time plus this bound, such as "25ms", so that subscribers at different distances receive it at the same time; "off": as it arrives; default: `together` of `[edge]` in the network file |
     | `watermarks`| true: deliver a batch without records for each watermark, so that time advances without records |
     | `arrivals`  | true: `lines` record the arrival time of the first byte of each slot, to measure the spread |
     | `on_event`  | called with `Lost`, `Stuck`, `Ended`, `Replaced` (another plan is active) and `Unfit` as they happen |
@@ -105,6 +114,7 @@ class Subscriber:
         *,
         line: str | None = None,
         merged: bool = False,
+        together: str | None = None,
         watermarks: bool = False,
         arrivals: bool = False,
         on_event: Callable[[Event], None] | None = None,
@@ -120,6 +130,11 @@ class Subscriber:
         self._config = config or delivery.SubscriberConfig(grade=_checked_grade(grade))
         self._sessions = None if sessions is None else [_session(name) for name in sessions]
         self._start = _checked_start(start)
+        bound_ns = together_bound_ns(self.network, together)
+        in_order = self._config.grade is not Grade.LATEST_ONLY
+        self._together = None if bound_ns is None else TogetherQueue(bound_ns, in_order=in_order)
+        self.clock_doubt: str | None = None
+        """With `together`: why this machine's clock may be wrong; None if a time source vouches for it."""
         self._wanted = SymbolFilter(self.network, symbols)
         self._on_event = on_event
         self._core: PlanFollower | None = None
@@ -131,6 +146,7 @@ class Subscriber:
         self._error: Exception | None = None
         self._news: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._release_timer: asyncio.TimerHandle | None = None
         self._sockets = GroupSockets(self.groups, interface, self._readable, arrivals=arrivals)
         self._closed = False
 
@@ -138,6 +154,16 @@ class Subscriber:
     def counts(self) -> SubscriberCounts:
         """Counts of packets, gaps, requests and lost messages."""
         return self._core.counts if self._core is not None else SubscriberCounts()
+
+    @property
+    def together(self) -> TogetherCounts | None:
+        """Counts of records delivered together and of late ones; None without a bound."""
+        return self._together.counts if self._together is not None else None
+
+    @property
+    def together_ns(self) -> int | None:
+        """The bound after the release time; None without one."""
+        return self._together.bound_ns if self._together is not None else None
 
     @property
     def lines(self) -> dict[str, LineStats]:
@@ -178,6 +204,8 @@ class Subscriber:
     def positions(self) -> dict[str, int]:
         """The next sequence of each session: with them as `start`, another subscriber continues from here."""
         found = self._core.positions if self._core is not None else {}
+        if self._together is not None:
+            found = {name: self._together.position(name) or following for name, following in found.items()}
         return {name.decode().rstrip(): following for name, following in found.items()}
 
     @property
@@ -203,6 +231,8 @@ class Subscriber:
 
     async def __aenter__(self) -> Subscriber:
         self._loop = asyncio.get_running_loop()
+        if self._together is not None:
+            self.clock_doubt = await asyncio.to_thread(clock_doubt)
         try:
             self._sockets.open(self._loop)
             self._sockets.join(BASE)
@@ -231,12 +261,17 @@ class Subscriber:
             if self._closed or self._is_over():
                 raise StopAsyncIteration
             await self._wait()
-        if not self._sockets.reading and len(self._queue) < MAX_QUEUED // 2:
+        if not self._sockets.reading and self._waiting < MAX_QUEUED // 2:
             self._sockets.read()
         return self._queue.popleft()
 
     def _is_over(self) -> bool:
-        return self._core is not None and self._core.over
+        return self._core is not None and self._core.over and not (self._together is not None and len(self._together))
+
+    @property
+    def _waiting(self) -> int:
+        """Batches that the caller has not read, with those that wait for their time."""
+        return len(self._queue) + (len(self._together) if self._together is not None else 0)
 
     async def _wait(self) -> None:
         self._news = self._loop.create_future()
@@ -278,8 +313,9 @@ class Subscriber:
     def _close(self) -> None:
         self._closed = True
         self._sockets.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._release_timer):
+            if timer is not None:
+                timer.cancel()
         self._wake()
 
     # -- the snapshot -------------------------------------------------------------------------------------
@@ -380,16 +416,50 @@ class Subscriber:
             self._timer.cancel()
         self._timer = self._loop.call_at(at, self._on_timer)
 
+    # -- together -----------------------------------------------------------------------------------------
+
+    def _on_release(self) -> None:
+        """Deliver the records whose time has come; sleep until it if it is next."""
+        self._release_timer = None
+        try:
+            assert self._together is not None
+            next_ns = self._together.next_ns
+            if next_ns is not None and 0 < (left_ns := next_ns - time.time_ns()) <= 2 * TIMER_GRAIN_NS:
+                time.sleep(left_ns / 1e9)
+            self._carry_out(self._together.due(time.time_ns()))
+            stopped = self._closed or self._error is not None
+            if not self._sockets.reading and not stopped and self._waiting < MAX_QUEUED // 2:
+                self._sockets.read()
+        except Exception as error:
+            self._fail(error)
+
+    def _arm_release(self) -> None:
+        """Set the timer to shortly before the next records are due."""
+        assert self._together is not None
+        next_ns = self._together.next_ns
+        if self._release_timer is not None:
+            self._release_timer.cancel()
+            self._release_timer = None
+        if next_ns is not None and not self._closed:
+            left_ns = max(0, next_ns - time.time_ns() - TIMER_GRAIN_NS)
+            self._release_timer = self._loop.call_later(left_ns / 1e9, self._on_release)
+
     # -- effects ------------------------------------------------------------------------------------------
 
     def _perform(self, effects: Iterable[Happening]) -> None:
+        if self._together is not None:
+            effects = self._together.take(effects, time.time_ns())
+        self._carry_out(effects)
+
+    def _carry_out(self, effects: Iterable[Happening]) -> None:
         counts = self.counts
         for effect in effects:
             if isinstance(effect, Deliver):
                 self._batches.deliver(effect, counts)
             elif isinstance(effect, Complete):
                 assert self._core is not None
-                self._batches.complete(effect, self._core.position(effect.session) or 1)
+                waiting = self._together.position(effect.session) if self._together is not None else None
+                self._batches.complete(effect, waiting or self._core.position(effect.session) or 1)
             elif isinstance(effect, Ask):
                 self._ask(effect)
             elif isinstance(effect, JoinGroup):
@@ -408,9 +478,11 @@ class Subscriber:
                 if self._on_event is not None:
                     self._on_event(effect)
         self._batches.merge()
-        if len(self._queue) >= MAX_QUEUED:
+        if self._waiting >= MAX_QUEUED:
             self._sockets.pause()
         self._arm()
+        if self._together is not None:
+            self._arm_release()
         self._wake()
 
     def _ask(self, ask: Ask) -> None:
@@ -440,6 +512,30 @@ def _checked_grade(grade: Grade | str) -> Grade:
     except ValueError:
         known = ", ".join(f'"{each.value}"' for each in Grade)
         raise NetError(f'"{grade}" is not a grade of service; use one of {known}') from None
+
+
+def together_bound_ns(network: Network, together: str | None) -> int | None:
+    """Return the bound of an option, or that of the network file; None for delivery on arrival."""
+    if together is None:
+        return network.edge.together_ns
+    if together == "off":
+        return None
+    amount = parse_amount(together, NS_PER_UNIT)
+    if amount is None or not 0 < amount <= LONGEST_TOGETHER_NS:
+        longest = show_ns(LONGEST_TOGETHER_NS)
+        raise NetError(f'together "{together}" is not a time up to {longest}, such as "25ms", nor "off"')
+    return int(amount)
+
+
+def clock_doubt() -> str | None:
+    """Return why this machine's clock may be wrong; None if the kernel or chronyd reports a time source."""
+    kernel = kernel_clock()
+    if (kernel is not None and kernel.synchronised) or chrony_tracking() is not None:
+        return None
+    why = (
+        "the kernel does not report its clock's state" if kernel is None else "the kernel reports it as unsynchronised"
+    )
+    return f"no time source vouches for this machine's clock: {why}, and chronyd does not run or has no source"
 
 
 def _checked_start(start: Any) -> Start:

@@ -25,6 +25,7 @@ from levelcast.timing.secondary import secondary_bound_ns
 
 Witness = Literal["majority", "all"] | int
 Durable = Literal["process", "power"]
+Leap = Literal["stop", "smear"]
 Nack = int | tuple[int, ...] | Literal["tree"]
 """Sets of receivers that send requests in turn: their number, their sizes, or the tree (MS §5.2)."""
 
@@ -147,6 +148,8 @@ class TimingRules:
     nack_sets: Nack = 1
     late_target: float = LATE_TARGET
     scheduling_ns: int = 2_000_000
+    asymmetry_ns: int = 3_000_000
+    leap: Leap = "stop"
 
     def witnesses(self, receivers: int) -> int:
         """Return w of rule 8 for this number of configured primaries."""
@@ -216,12 +219,18 @@ class Carriage:
         return min(MOST_CREDIT, max(DEFAULT_CREDIT, ceil(packets)))
 
 
+LONGEST_TOGETHER_NS = 10_000_000_000
+"""Limit of `together`: a subscriber keeps the records of this time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Edge:
     """Parameters of the feed to subscribers: groups, and the interval of watermarks (rule 15)."""
 
     groups: tuple[MulticastGroup, ...] = ()
     watermark_ns: int = 100_000_000
+    together_ns: int | None = None
+    """Subscribers deliver records this long after their release; None: as they arrive."""
     ttl: int = 1
     """Number of networks that a packet may cross, including the first."""
     packet_bytes: int = 1_400

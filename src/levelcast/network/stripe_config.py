@@ -24,6 +24,8 @@ def ring_config(network: Network, stripe: int | str = 0) -> StripeConfig:
         nearness={receiver.id: _nearest(network, receiver) for receiver in network.receivers},
         delays=_delays(network),
         clock_error_ns=found.rules.clock_error_ns,
+        asymmetry_ns=found.rules.asymmetry_ns,
+        smeared=found.rules.leap == "smear",
         reorder_ns=_largest_jitter_ns(network),
         lines=_lines(network),
         homes={each.id: ids[each.home] for each in network.secondaries},

@@ -113,11 +113,13 @@ class EdgeService:
         ring_ns: Callable[[], int | None] = lambda: None,
         held: Callable[[int], tuple[str, ...]] = lambda _: (),
         config: EdgeConfig | None = None,
+        ring_hold_ns: Callable[[int | None], int] = lambda _: 0,
     ) -> None:
         """Open the edge of a receiver with the tape in `directory`. The tape must have been repaired before.
 
         `ring_ns` returns the time at which the ring is due next: deferrable work is not done then. `held` returns the
-        lines that are assigned to the receiver at a time.
+        lines that are assigned to the receiver at a time. `ring_hold_ns` returns the hold time of a slot before all
+        timing records, or 0.
         """
         self.counts = EdgeCounts()
         self._lines = LineAssignment(network, receiver)
@@ -126,6 +128,7 @@ class EdgeService:
         """The lines of the last step."""
         self._complete_upto_ns = complete_upto_ns
         self._ring_ns = ring_ns
+        self._ring_hold_ns = ring_hold_ns
         self._now = now
         self._files = EdgeFiles(directory)
         edge = network.edge
@@ -135,6 +138,7 @@ class EdgeService:
             GatherConfig(packet_bytes=edge.packet_bytes, watermark_ns=edge.watermark_ns),
             RetransmitConfig(edge.store_bytes, edge.packet_bytes),
             limits=PlanLimits.of_network(network),
+            first_hold_ns=ring_hold_ns(None),
         )
         budgets = line_budgets(network, receiver, stripe, directory)
         self.server = EdgeServer(self._files.restore(first, network.tape.segment_records), now, config, budgets)
@@ -167,7 +171,7 @@ class EdgeService:
 
     def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
         """Send a frame's packets."""
-        self._perform(self.server.released(release, content, now))
+        self._perform(self.server.released(release, content, now, self._ring_hold_ns(release.frame.slot)))
 
     def step(self, ready: Collection[int], now: int) -> None:
         """Do the work that is due: lines, packets, replies, snapshots; then deferrable work."""

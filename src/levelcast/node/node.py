@@ -30,6 +30,7 @@ from levelcast.errors import NetError, UserError, describe
 from levelcast.network import Network
 from levelcast.network.placement import links_to, place_of, places, probed_by
 from levelcast.network.stripe_config import ring_config
+from levelcast.node.clock_report import clock_status
 from levelcast.node.options import NodeOptions
 from levelcast.node.path_log import DIRECTORY, PathLog, PathRecorder
 from levelcast.node.path_report import path_page, path_status
@@ -37,6 +38,7 @@ from levelcast.node.probe_report import probe_page, probe_status
 from levelcast.node.roles import ROLES
 from levelcast.node.roles.base import NodeSetup
 from levelcast.node.status import StatusService
+from levelcast.overlay.clock_check import ClockCheck
 from levelcast.overlay.paths import Paths
 from levelcast.overlay.probe import Prober
 from levelcast.protocol.events import (
@@ -54,6 +56,7 @@ from levelcast.protocol.events import (
     event_name,
 )
 from levelcast.protocol.machine import LEAVE_LIMIT_NS
+from levelcast.runtime.clock_sources import ClockSources
 from levelcast.runtime.driver import Driver, Service, quiet_before_release
 from levelcast.runtime.impairment import Impairment
 from levelcast.runtime.namesake import claim_name, require_no_namesake
@@ -103,7 +106,7 @@ class Node:
         self._names = {each.id: each.name for each in places(network, place.stripe)}
         self._sites = {each.id: each.site for each in places(network, place.stripe)}
         self._on_event = on_event
-        self._clock_trusted = True
+        self._clock_was_set = False
         self._page: StatusService | None = None
         self._stopping = False
         self._leaving = False
@@ -125,7 +128,16 @@ class Node:
             self._until_ns = setup.until_ns
             paths = Paths(place.id, probed_by(network, place), now)
             log = PathLog(data / place.part / DIRECTORY, place.id, self._names, self._sites, now)
+            prober = Prober(place.id, probed_by(network, place), network.probe_ns, now)
             services: list[Service] = [PathRecorder(log, paths, now, self._note)]
+            clock_check = None
+            if place.role.releases:
+                alone = options.interface == LOOPBACK  # no other machine is on the loopback interface
+                monotonic_ns = time.monotonic_ns()
+                clock_check = ClockCheck(place.id, config, prober, paths, now, monotonic_ns, one_machine=alone)
+                sources = ClockSources(clock_check)
+                opened.callback(sources.close)
+                services.append(sources)
             for service in chain(role.services(), self._status_pages(network, options)):
                 services.append(service)
                 opened.callback(service.close)
@@ -145,9 +157,10 @@ class Node:
             impairment=Impairment(links_to(network, place), seed) if options.impair else None,
             work=role.work(),
             services=services,
-            prober=Prober(place.id, probed_by(network, place), network.probe_ns, now),
+            prober=prober,
             paths=paths,
             feedback=role.feedback,
+            clock_check=clock_check,
             quiet_ns=quiet_before_release(config.timing),
             spin_ns=SPIN_NS if self._become_punctual(options.realtime) else 0,
             on_event=self._note,
@@ -176,10 +189,10 @@ class Node:
 
     def _watch_clock(self) -> None:
         """Report when the wall clock is changed, and when it is trusted again (rule 13)."""
-        trusted = self.driver.clock_trusted
-        if trusted is not self._clock_trusted:
-            self._clock_trusted = trusted
-            self._count(ClockBack(0) if trusted else ClockWrong(0))
+        was_set = self.driver.clock_was_set
+        if was_set is not self._clock_was_set:
+            self._clock_was_set = was_set
+            self._count(ClockWrong(0) if was_set else ClockBack(0))
 
     def _count(self, event: Event) -> None:
         """Report an event of the node itself."""
@@ -306,9 +319,13 @@ class Node:
         return status | self.role.status(counters, self._names, time.time_ns())
 
     def _complete(self) -> dict[str, Any]:
-        """Return the status with the paths, which the status line leaves out."""
+        """Return the status with the paths and the clock, which the status line leaves out."""
         assert self.driver.paths is not None
-        return self.status() | {"paths": path_status(self.driver.paths, self._names)}
+        status = self.status() | {"paths": path_status(self.driver.paths, self._names)}
+        check = self.driver.clock_check
+        if check is None:
+            return status
+        return status | {"clock": {"was_set": self.driver.clock_was_set} | clock_status(check, self._names)}
 
     def probes(self) -> dict[str, Any]:
         """Return the last delay and loss samples of this node."""

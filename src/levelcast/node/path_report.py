@@ -58,7 +58,7 @@ def path_page(paths: Paths, names: Mapping[int, str], sites: Mapping[int, str]) 
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class LivePath:
     """One direction between two nodes, in the last minutes."""
 
     sender: str
@@ -88,7 +88,7 @@ class LiveMatrix:
     """The newest row of each node, of all nodes that were asked."""
 
     def __init__(self, pages: Iterable[Status]) -> None:
-        found: dict[tuple[str, str], Path] = {}
+        found: dict[tuple[str, str], LivePath] = {}
         self.shared: list[dict[str, Any]] = []
         self.window_s = 0
         for page in pages:
@@ -97,7 +97,7 @@ class LiveMatrix:
             self.shared += [each | {"site": site} for each in page["shared"]]
             for row in page["paths"]:
                 values = dict(row)
-                path = Path(values.pop("from"), values.pop("to"), **values)
+                path = LivePath(values.pop("from"), values.pop("to"), **values)
                 known = found.get((path.sender, path.receiver))
                 if path.heard and (known is None or path.at_ns > known.at_ns):
                     found[path.sender, path.receiver] = path

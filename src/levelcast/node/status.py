@@ -147,7 +147,7 @@ class StatusService(Responder):
             "uptime_s": time.monotonic() - self._began_s,
             "cpu_s": time.process_time(),
             "rss_bytes": _resident_bytes(),
-            "clock": self._clock(bool(status["clock_trusted"])),
+            "clock": self._clock(bool(status["clock_trusted"])) | status.get("clock", {}),
             "journal_bytes": self._role.store.journal.size_bytes,
         }
         if self._role.KIND.releases:

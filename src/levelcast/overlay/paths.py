@@ -10,6 +10,8 @@ a loss in this direction. Nothing is sent for it.
   `WINDOW` minutes. Histograms of several minutes, or nodes, are added without an error.
 - Every node publishes its row once a second: the figures of the paths to it, and which of the last messages arrived.
   So every node knows the whole matrix, and how often it and another node miss the same message of a third.
+- The least delay of the last seconds is published too: two nodes find the offset of their clocks with it
+  (`levelcast.overlay.clock_check`).
 
 The delay contains the offset of the two clocks, so it may be negative.
 """
@@ -21,9 +23,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from levelcast.overlay.probe import SELECTED
 from levelcast.protocol.effects import GROUP, Effect, Send
 from levelcast.wire.codec import ARRIVED_BYTES, MAX_PATHS
-from levelcast.wire.messages import PathFigures, PathRow
+from levelcast.wire.messages import NOTHING_RECENT, PathFigures, PathRow
 
 BUCKET_NS = 100_000
 MINUTE_NS = 60_000_000_000
@@ -33,10 +36,49 @@ REMEMBERED = 8 * ARRIVED_BYTES
 """Messages of which it is known whether they arrived."""
 OUTAGE_NS = 3_000_000_000
 ROW_NS = 1_000_000_000
+RECENT_NS = 2_500_000_000
+"""An interval of the least delay: long enough for some hundred beats, short for a clock that drifts."""
 ENOUGH = 1_000
 """Arrivals from which the quantile 0.999 is known."""
 _ALL = (1 << REMEMBERED) - 1
 _MOST_US = 2**31 - 1
+
+
+class RecentLeast:
+    """The least of the delays of the last `RECENT_NS` to 2·`RECENT_NS`."""
+
+    __slots__ = ("_before", "_least", "_start_ns", "count")
+
+    def __init__(self) -> None:
+        self._start_ns = 0
+        self._least: int | None = None
+        self._before: int | None = None
+        self.count = 0
+        """Number of delays since the last time at which there was none."""
+
+    def add(self, delay_ns: int, at_ns: int) -> None:
+        self._turn(at_ns)
+        self.count += 1
+        if self._least is None or delay_ns < self._least:
+            self._least = delay_ns
+
+    def at(self, now: int) -> int | None:
+        """Return the least delay; None if nothing has arrived lately."""
+        self._turn(now)
+        if self._before is None or (self._least is not None and self._least < self._before):
+            return self._least
+        return self._before
+
+    def _turn(self, now: int) -> None:
+        """Begin the next interval if it is time. A clock that is set back begins again."""
+        passed_ns = now - self._start_ns
+        if 0 <= passed_ns < RECENT_NS:
+            return
+        self._before = self._least if RECENT_NS <= passed_ns < 2 * RECENT_NS else None
+        self._least = None
+        self._start_ns = now
+        if self._before is None:
+            self.count = 0
 
 
 @dataclass(slots=True)
@@ -88,6 +130,7 @@ class PathMeter:
         """When it was sent."""
         self.arrived = 0
         """The last messages, the newest in the lowest bit: 0 if it is missing. Those before the first one are 1."""
+        self.recent = RecentLeast()
 
     def take(self, number: int, sent_ns: int, at_ns: int) -> bool:
         """Count the arrival of a message; return whether the numbers of the peer started again."""
@@ -108,6 +151,7 @@ class PathMeter:
         minute.heard += 1
         minute.delays[delay_ns // BUCKET_NS] += 1
         minute.least_ns = delay_ns if minute.least_ns is None else min(minute.least_ns, delay_ns)
+        self.recent.add(delay_ns, at_ns)
         return started
 
     def _advance(self, steps: int, sent_ns: int, minute: PathMinute) -> None:
@@ -140,7 +184,7 @@ class PathMeter:
         return total
 
 
-class Shared(NamedTuple):
+class SharedLosses(NamedTuple):
     """Messages of one peer that this node and another one compared, and who missed them."""
 
     compared: int = 0
@@ -149,7 +193,7 @@ class Shared(NamedTuple):
     both: int = 0
 
 
-class Heard(NamedTuple):
+class HeardPath(NamedTuple):
     """A path of another node's row, and when it arrived."""
 
     at_ns: int
@@ -162,9 +206,9 @@ class Paths:
     def __init__(self, node: int, peers: Collection[int], now: int) -> None:
         self.wake_ns = now + ROW_NS
         self.meters: dict[int, PathMeter] = {}
-        self.rows: dict[int, dict[int, Heard]] = {}
+        self.rows: dict[int, dict[int, HeardPath]] = {}
         """Node -> peer -> the path from that peer to that node."""
-        self.shared: dict[tuple[int, int], Shared] = {}
+        self.shared: dict[tuple[int, int], SharedLosses] = {}
         """(Sender, other node) -> what both have missed."""
         self._compared: dict[tuple[int, int], int] = {}
         self._beating: set[int] = set()
@@ -178,7 +222,7 @@ class Paths:
         self._take(peer, number, sent_ns, at_ns)
 
     def hear_probe(self, peer: int, number: int, sent_ns: int, at_ns: int) -> None:
-        if peer not in self._beating:
+        if peer not in self._beating and number < SELECTED:
             self._take(peer, number, sent_ns, at_ns)
 
     def _take(self, peer: int, number: int, sent_ns: int, at_ns: int) -> None:
@@ -193,27 +237,31 @@ class Paths:
 
     def step(self, batch: Iterable[PathRow], now: int) -> list[Effect]:
         """Store the rows of others, and publish the own one if it is due."""
+        self.take(batch, now)
+        if now < self.wake_ns:
+            return []
+        self.wake_ns = now + ROW_NS
+        paths = self.own_row(now)
+        self.rows[self._node] = {path.peer: HeardPath(now, path) for path in paths}
+        parts = (paths[first : first + MAX_PATHS] for first in range(0, len(paths), MAX_PATHS))
+        return [Send(GROUP, PathRow(self._node, tuple(part))) for part in parts]
+
+    def take(self, batch: Iterable[PathRow], now: int) -> None:
+        """Store the rows of others."""
         for row in batch:
             if row.sender in self._peers:
                 known = self.rows.setdefault(row.sender, {})
                 for path in row.paths:
                     if path.peer in self._peers or path.peer == self._node:
-                        known[path.peer] = Heard(now, path)
+                        known[path.peer] = HeardPath(now, path)
                         self._compare(row.sender, path)
-        if now < self.wake_ns:
-            return []
-        self.wake_ns = now + ROW_NS
-        paths = self.own_row()
-        self.rows[self._node] = {path.peer: Heard(now, path) for path in paths}
-        parts = (paths[first : first + MAX_PATHS] for first in range(0, len(paths), MAX_PATHS))
-        return [Send(GROUP, PathRow(self._node, tuple(part))) for part in parts]
 
-    def own(self) -> dict[int, Heard]:
+    def own(self) -> dict[int, HeardPath]:
         """Return the own row as it was published last, by peer."""
         return self.rows.get(self._node, {})
 
-    def own_row(self) -> list[PathFigures]:
-        return [_figures(peer, meter) for peer, meter in sorted(self.meters.items())]
+    def own_row(self, now: int) -> list[PathFigures]:
+        return [_figures(peer, meter, now) for peer, meter in sorted(self.meters.items())]
 
     def delays_ns(self, share: float) -> dict[int, int]:
         """Return this quantile of the delay from each peer of which it is known."""
@@ -234,21 +282,25 @@ class Paths:
         oldest = max(self._compared.get(key, 0), max(meter.last, path.last) - REMEMBERED)
         self._compared[key] = max(self._compared.get(key, 0), newest)
         arrived = int.from_bytes(path.arrived, "little")
-        compared, here, there, both = self.shared.get(key, Shared())
+        compared, here, there, both = self.shared.get(key, SharedLosses())
         for number in range(oldest + 1, newest + 1):
             missed_here = not meter.arrived >> meter.last - number & 1
             missed_there = not arrived >> path.last - number & 1
             compared, here, there = compared + 1, here + missed_here, there + missed_there
             both += missed_here and missed_there
-        self.shared[key] = Shared(compared, here, there, both)
+        self.shared[key] = SharedLosses(compared, here, there, both)
 
 
-def _figures(peer: int, meter: PathMeter) -> PathFigures:
+def _figures(peer: int, meter: PathMeter, now: int) -> PathFigures:
     total = meter.figures()
     p50, p99, p999 = total.quantiles_ns(0.5, 0.99, 0.999)
-    least, p50, p99, p999 = (max(-_MOST_US, min(ns // 1_000, _MOST_US)) for ns in (total.least_ns or 0, p50, p99, p999))
+    recent_ns = meter.recent.at(now)
+    times_ns = (total.least_ns or 0, p50, p99, p999, recent_ns or 0)
+    least, p50, p99, p999, recent = (max(-_MOST_US, min(ns // 1_000, _MOST_US)) for ns in times_ns)
+    if recent_ns is None:
+        recent = NOTHING_RECENT
     arrived = meter.arrived.to_bytes(ARRIVED_BYTES, "little")
-    return PathFigures(peer, total.heard, total.lost, total.bursts, least, p50, p99, p999, meter.last, arrived)
+    return PathFigures(peer, total.heard, total.lost, total.bursts, least, p50, p99, p999, meter.last, arrived, recent)
 
 
 def loss_of(figures: PathFigures) -> float:

@@ -8,7 +8,8 @@ all nodes, so a loss that several of them have in common is visible.
 - A probe that is not answered within `WAIT_NS` is lost, in either direction. Losses are recorded when the peer answers
   again: if more than `AWAY` probes in a row were not answered, the peer was down, and no loss is counted.
 - A peer that has never answered does not count as present.
-- Every node answers, at most `MOST_ANSWERS` probes/s of each peer; only a node with an interval sends probes itself.
+- Every node answers, at most `MOST_ANSWERS` probes/s of each peer. A node with an interval sends probes itself; a
+  receiver also sends some to check its clock (`levelcast.overlay.clock_check`).
 - A one-way delay that is longer than the round trip, or negative, shows that two clocks disagree: it is left out.
 
 Nothing here affects the ring: no order, no repair, no timing depends on a probe.
@@ -17,7 +18,7 @@ Nothing here affects the ring: no order, no repair, no timing depends on a probe
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -28,6 +29,8 @@ from levelcast.wire.messages import Echo, Probe
 WAIT_NS = 3_000_000_000
 AWAY = 10
 MOST_ANSWERS = 200
+SELECTED = 2**63
+"""Numbers above this one are of probes to some nodes only: a gap in them is no loss."""
 KEPT = 1_000
 """Number of samples that are kept for readers."""
 
@@ -71,8 +74,11 @@ class Prober:
         """Number of samples so far."""
         self.refused = 0
         """Probes that were not answered because of the rate limit."""
+        self.on_echo: Callable[[Echo, int], None] | None = None
+        """Called with every answer that counts, and the time of its arrival."""
         self._node = node
         self._number = 0
+        self._selected = SELECTED
         self._open: dict[int, tuple[int, set[int]]] = {}
         """Open probes: send time, and the peers that have not answered."""
         self._limits: dict[int, RateLimit] = {}
@@ -91,14 +97,27 @@ class Prober:
                     effects.append(Send(message.sender, echo))
             elif message.to == self._node:
                 self._on_echo(message, at_ns)
-        if self.every_ns is not None:
+        if self._open:
             self._give_up(now)
-            if self.wake_ns is None or now >= self.wake_ns:
-                self._number += 1
-                self._open[self._number] = (now, set(self.peers))
-                effects.append(Send(GROUP, Probe(self._node, self._number, now)))
-                self.wake_ns = now + self.every_ns
+        if self.every_ns is not None and (self.wake_ns is None or now >= self.wake_ns):
+            effects += self.probe(now)
+            self.wake_ns = now + self.every_ns
         return effects
+
+    def probe(self, now: int, to: Collection[int] | None = None) -> list[Effect]:
+        """Return the next probe: to all nodes, or to each of some peers."""
+        if to is None:
+            self._number += 1
+            probe, asked = Probe(self._node, self._number, now), set(self.peers)
+        else:
+            self._selected += 1
+            probe, asked = Probe(self._node, self._selected, now), set(to) & self.peers.keys()
+        self._open[probe.number] = (now, asked)
+        return [Send(each, probe) for each in ((GROUP,) if to is None else to)]
+
+    def forget_open(self) -> None:
+        """Ignore the answers to all probes so far: the clock was set meanwhile."""
+        self._open.clear()
 
     def _may_answer(self, peer: int, now: int) -> bool:
         limit = self._limits.setdefault(peer, RateLimit(MOST_ANSWERS, MOST_ANSWERS, now))
@@ -116,6 +135,8 @@ class Prober:
         round_trip, one_way = at_ns - sent_ns - (echo.left_ns - echo.heard_ns), echo.heard_ns - sent_ns
         if round_trip < 0:
             return
+        if self.on_echo is not None:
+            self.on_echo(echo, at_ns)
         self._settle(echo.sender, peer)
         apart = not 0 <= one_way <= round_trip
         peer.clocks_apart += apart

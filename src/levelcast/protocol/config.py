@@ -35,6 +35,10 @@ class StripeConfig:
     """Delay in ns from one node to another that all but late packets keep; δ_N where it is not given."""
     clock_error_ns: int = 0
     """Maximum error of any clock against UTC."""
+    asymmetry_ns: int = 3_000_000
+    """Error of the offset against other members, from paths that are not alike in both directions (C2)."""
+    smeared: bool = False
+    """Clocks are smeared around a leap second, so that it needs no stop (C4)."""
     reorder_ns: int = 0
     """Largest jitter of a path."""
     as_in_paper: bool = False

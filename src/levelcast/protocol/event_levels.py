@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from levelcast.protocol.events import (
+    ClockDoubted,
     ClockWrong,
     Conflict,
     Diverged,
@@ -12,6 +13,7 @@ from levelcast.protocol.events import (
     EventRepeated,
     FaultReceived,
     FaultReported,
+    LeapAnnounced,
     LinesLost,
     NodeDied,
     NodeStop,
@@ -58,12 +60,13 @@ LEVELS: dict[type[Event], Level] = {
             RetentionFailed,
             TornTailCut,
             SetupWarning,
+            LeapAnnounced,
             LinesLost,
             NodeDied,
         ),
         Level.WARNING,
     ),
-    **dict.fromkeys((Conflict, Diverged, TapeDamaged, Superseded, ClockWrong), Level.ERROR),
+    **dict.fromkeys((Conflict, Diverged, TapeDamaged, Superseded, ClockWrong, ClockDoubted), Level.ERROR),
 }
 """Levels of events; all others are INFO."""
 

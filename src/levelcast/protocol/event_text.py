@@ -6,12 +6,13 @@ With `names`, the names of nodes replace their ids.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from levelcast.protocol.events import (
     CaughtUp,
     ClockBack,
+    ClockDoubt,
+    ClockDoubted,
     ClockWrong,
     Conflict,
     Diverged,
@@ -23,6 +24,7 @@ from levelcast.protocol.events import (
     GroupFormed,
     HoldChosen,
     InvitationEnded,
+    LeapAnnounced,
     LeaveAnnounced,
     LeaveReceived,
     LinesAssigned,
@@ -70,6 +72,17 @@ _REFUSED = {
     RefuseReason.FAR: "its start time is too far in the future",
     RefuseReason.VOIDS: "it would void a slot that is witnessed here",
 }
+
+
+_DOUBTS = {
+    ClockDoubt.BOUND: "the error of this clock may be {value}, more than clock_error = {limit}; check its time source",
+    ClockDoubt.OFFSET: "this clock is {value} {side} the median of {heard} members, more than {limit}; set it right",
+    ClockDoubt.APART: "no majority of the members can agree with this clock, {value} {side} the median of {heard}; "
+    "set it right",
+    ClockDoubt.LEAP: "a leap second is due; restart the node after it, or use smeared clocks everywhere and "
+    'leap = "smear" in [timing]',
+}
+"""Messages about a clock that is not trusted; what the operator has to do is after the semicolon."""
 
 
 class _ReasonText(NamedTuple):
@@ -187,8 +200,8 @@ def sentence(event: Event, names: Names | None = None) -> str:
         case GroupFormed(number=number):
             return f"group {number >> 32}, primary {values['primary']}, members {values['listed'] or 'none'}"
         case PaceChanges(version=version, hold_ns=hold_ns, before_ns=before_ns, from_ns=from_ns):
-            at = f"{datetime.fromtimestamp(from_ns // 10**9, UTC):%H:%M:%S}.{from_ns // 10**6 % 1000:03}"
-            return f"timing record {version}: hold time {show_ns(hold_ns)} from {at} on, before {show_ns(before_ns)}"
+            change = f"hold time {show_ns(before_ns)} -> {show_ns(hold_ns)}"
+            return f"timing record {version}: {change} from {time_of_day(from_ns)} UTC on"
         case HoldChosen(late=late, slots=slots, need_ns=need_ns, seconds=seconds, hold_ns=hold_ns, before_ns=before_ns):
             change = f"hold time {show_ns(before_ns)} -> {show_ns(hold_ns)}"
             if late:
@@ -197,6 +210,13 @@ def sentence(event: Event, names: Names | None = None) -> str:
         case PaceDiffers(hold_ns=hold_ns, own_hold_ns=own_ns):
             ring, own = show_ns(hold_ns), show_ns(own_ns)
             return f"the ring releases after {ring}, this node's network file says {own}; the ring decides"
+        case ClockDoubted(doubt=doubt, value_ns=value_ns):
+            side = "ahead of" if value_ns > 0 else "behind"
+            shown = {"value": show_ns(abs(value_ns)), "limit": show_ns(event.limit_ns), "side": side}
+            return f"a receiver is muted: {_DOUBTS[ClockDoubt(doubt)].format_map(values | shown)}"
+        case LeapAnnounced(smeared=smeared):
+            does = 'leap = "smear": this node runs on' if smeared else "this node stops 10 s before it"
+            return f"a leap second is announced for the end of this UTC day; {does}"
         case LinesAssigned(number=number, members=members, lines=lines):
             held = (f"{line} {name_of_node(each, names or {})}" for line, each in zip(lines, members, strict=True))
             return f"assignment {number >> 32}: {', '.join(held)}"
@@ -254,3 +274,13 @@ def _named(event: Event, names: Names) -> dict[str, Any]:
         "number": generation >> 32 if generation else values.get("number", 0),
         "listed": ", ".join(name_of_node(member, names) for member in values.get("members", ())),
     }
+
+
+def time_of_day(ns: int) -> str:
+    """Return the time of a timestamp, without its day.
+
+    >>> time_of_day(1_700_000_000_123_456_789)
+    '22:13:20.123'
+    """
+    seconds = ns // 10**9
+    return f"{seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{ns // 10**6 % 1000:03}"

@@ -47,6 +47,19 @@ class RefuseReason(StrEnum):
     """It would void a slot that is witnessed here."""
 
 
+class ClockDoubt(StrEnum):
+    """Reasons for which a receiver does not trust its clock (C2, C4)."""
+
+    BOUND = "bound"
+    """Its error bound is above `clock_error`."""
+    OFFSET = "offset"
+    """It is too far from the median member for some time, or at the start."""
+    APART = "apart"
+    """A majority of the members cannot agree with it."""
+    LEAP = "leap"
+    """A leap second is due."""
+
+
 # -- receivers ------------------------------------------------------------------------------------------------
 
 
@@ -338,6 +351,29 @@ class ClockWrong(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ClockDoubted(Event):
+    """A receiver stops sending and releasing, because it cannot trust its clock (C2, C4)."""
+
+    KIND = "clock-doubted"
+    VARYING = frozenset({"slot", "value_ns", "heard"})
+    doubt: ClockDoubt
+    value_ns: int
+    """Its error bound, or how far it is ahead of the median member."""
+    limit_ns: int
+    heard: int
+    """Members with which it has compared its clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeapAnnounced(Event):
+    """The kernel will insert or delete a second at `at_ns`; the node stops before it unless its clock is smeared."""
+
+    KIND = "leap-second"
+    at_ns: int
+    smeared: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ClockBack(Event):
     """The wall clock is correct again."""
 
@@ -412,8 +448,9 @@ NODE_EVENTS: dict[str, type[Event]] = {
     for kind in (
         Conflict, Rejected, Diverged, RingRefused, Witnessed, CaughtUp, Voided, PaceDiffers, PromiseMade, RingEntered,
         FaultReported, LeaveAnnounced, GroupEntered, Suspected, FaultReceived, LeaveReceived, RingInvited,
-        InvitationEnded, RingFormed, GroupFormed, LinesAssigned, Superseded, UnlistedSource, ClockWrong, ClockBack,
-        RetentionFailed, PathsNotWritten, TornTailCut, TapeDamaged, NodeStart, NodeStop, SetupWarning, LinesLost,
+        InvitationEnded, RingFormed, GroupFormed, LinesAssigned, Superseded, UnlistedSource, ClockWrong, ClockDoubted,
+        LeapAnnounced, ClockBack, RetentionFailed, PathsNotWritten, TornTailCut, TapeDamaged, NodeStart, NodeStop,
+        SetupWarning, LinesLost,
     )
 }  # fmt: skip
 """The events that a node may report, by kind."""

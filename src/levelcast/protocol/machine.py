@@ -8,7 +8,7 @@ driver
 3. steps again at `wake_ns` at the latest;
 4. may prepare the frame `upcoming`, and may stop reading its sockets just before a step that only releases
    (`release_is_next`);
-5. may call `learn_delays` with what it has measured, at any time;
+5. may call `learn_delays` and `learn_clock` with what it has measured, at any time;
 6. calls `leave` before a planned stop, and continues until `has_left`, or for `LEAVE_LIMIT_NS`;
 7. may record when slots become ready (`ready_slot`), and deliver messages from before and after one of the
    `open_instants` in separate steps.
@@ -66,6 +66,10 @@ class Machine(Protocol):
         """Use measured delays from other nodes in place of the network file's, for what concerns this node alone."""
         return
 
+    def learn_clock(self, error_us: int | None, offset_us: int | None) -> None:
+        """Use these values of the own clock in beats (C1): its error bound, and its offset from the median member."""
+        return
+
     def leave(self) -> None:
         """Announce a planned stop from the next step on, if other nodes would miss this one."""
         return
@@ -94,6 +98,10 @@ class Releases(Machine, Protocol):
     @property
     def ring_members(self) -> tuple[int, ...]:
         """The members of the current ring."""
+
+    def ring_hold_ns(self, slot: int | None = None) -> int:
+        """Return Δ_A of a slot, or of the current ring, before all timing records."""
+        return 0
 
     def complete_upto_ns(self) -> int:
         """Return the watermark: everything with a timestamp up to this one is released (rule 15)."""

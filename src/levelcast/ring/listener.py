@@ -190,6 +190,11 @@ class Listener(ReceiverHooks):
         """Return Δ_A of a slot of its ring."""
         return hold_at(self._changes, timestamp_ns, self._ring_hold_ns)
 
+    def ring_hold_ns(self, slot: int | None = None) -> int:
+        """Return Δ_A of a slot, or of the current ring, before all timing records."""
+        in_ring = slot is None or (self._schedule is not None and slot >= self._schedule.start_slot)
+        return self._ring_hold_ns if in_ring else self._hold_before_ns
+
     @property
     def _changes(self) -> Sequence[PaceChange]:
         """The changes of the hold time on the tape (rule W9); in lockstep it never changes."""
@@ -270,9 +275,9 @@ class Listener(ReceiverHooks):
             membership=tip.records[-1].membership,
             membership_stands=tip.records[-1].slot <= self.witnessed,
             sources=dict(tip.places),
-            pace_version=change.version if (change := change_at(self._changes, now)) is not None else 0,
             hold_ns=self.hold_ns(now),
             beat_ns=self._beat_ns(now),
+            timing_record=self._changes[-1] if self._changes else None,
             unlisted=tuple(sorted(self.unlisted)),
         )
 
@@ -457,9 +462,8 @@ class Listener(ReceiverHooks):
 
     def _instant_ns(self, ordered: Ordered) -> int:
         """Return timestamp + Δ_A of a slot: that of its ring, or of the ring before, unless the tape has changed it."""
-        in_ring = self._schedule is not None and ordered.slot >= self._schedule.start_slot
-        hold_ns = self._ring_hold_ns if in_ring else self._hold_before_ns
-        return ordered.timestamp_ns + hold_at(self._changes, ordered.timestamp_ns, hold_ns)
+        hold_ns = hold_at(self._changes, ordered.timestamp_ns, self.ring_hold_ns(ordered.slot))
+        return ordered.timestamp_ns + hold_ns
 
     def _release(self, now: int) -> None:
         """Release, in order, all slots that are held, witnessed and due; none with a wrong clock (rules 7, 13)."""

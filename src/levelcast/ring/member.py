@@ -68,6 +68,7 @@ class Member(Listener):
         self._next_own = 0
         self._beats = OwnBeats()
         self._beats_sent = 0
+        self._own_clock: tuple[int | None, int | None] = (None, None)
         self._repeat: Token | None = None
         self._reports = FaultReports(self.timing, now)
         self._leaving = False
@@ -91,6 +92,9 @@ class Member(Listener):
     @property
     def _learns(self) -> bool:
         return DUTIES[self.state].learns
+
+    def learn_clock(self, error_us: int | None, offset_us: int | None) -> None:
+        self._own_clock = error_us, offset_us
 
     def leave(self) -> None:
         """Announce a planned stop to the servers from the next step on."""
@@ -155,7 +159,8 @@ class Member(Listener):
         if tick > self._beats.last:
             have = self.claims.lowest(self._own_have(), schedule, now)
             self._beats_sent += 1
-            beat = Beat(self.member, schedule.generation, self._beats.say(tick, have), self._beats_sent, now)
+            claims = self._beats.say(tick, have)
+            beat = Beat(self.member, schedule.generation, claims, self._beats_sent, now, *self._own_clock)
             self._effects.append(Send(GROUP, beat))
             witness.hear(beat)
             if self._repeat is not None and self._repeat.timestamp_ns < schedule.tick_time(tick):

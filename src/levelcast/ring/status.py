@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from levelcast.protocol.history import SourcePosition
-from levelcast.wire.messages import Group, Membership
+from levelcast.wire.messages import Group, Membership, PaceChange
 
 
 class RingTimes(NamedTuple):
@@ -41,10 +41,11 @@ class ListenerStatus:
     membership_stands: bool
     """That version is witnessed."""
     sources: dict[int, SourcePosition]
-    pace_version: int
-    """Version of the timing record that applies now; 0: none."""
     hold_ns: int
+    """Δ_A now."""
     beat_ns: int
+    timing_record: PaceChange | None
+    """The last one that is ordered here (rule W9)."""
     unlisted: tuple[int, ...]
     """Sources that were ordered since the start and are not in the network file."""
 

@@ -1,13 +1,16 @@
 """Read the synchronisation state and the error estimates of the kernel's clock (adjtimex(2)), and find who sets it.
 
 `chronyd`, `ntpd` and `phc2sys` (PTP) set them. If none of them runs, or the call is not permitted, the state is
-unknown. It is information for operators: the ring uses the file's `clock_error`.
+unknown. `levelcast.runtime.clock_sources` reads them in a running node, and passes bounds and leap seconds to the clock
+check.
 """
 
 from __future__ import annotations
 
 import ctypes
 import subprocess
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +23,8 @@ _CLOCK_PROGRAMS = {
 }
 _CHRONYC_LIMIT_S = 0.5
 
+_STA_LEAP = 0x0010 | 0x0020
+"""STA_INS and STA_DEL: a second will be inserted or deleted at the end of the UTC day."""
 _STA_UNSYNC = 0x0040
 _STA_NANO = 0x2000
 _TIME_ERROR = 5
@@ -48,15 +53,26 @@ class KernelClock(NamedTuple):
     max_error_ns: int
     """A pessimistic bound, which grows from the last synchronisation on."""
     estimated_error_ns: int
+    leap: bool = False
+    """A second will be inserted or deleted at the end of this UTC day."""
+
+
+@cache
+def _adjtimex() -> Callable[..., int] | None:
+    try:
+        found: Callable[..., int] = ctypes.CDLL(None, use_errno=True).adjtimex
+    except (OSError, AttributeError):  # not Linux
+        return None
+    return found
 
 
 def kernel_clock() -> KernelClock | None:
     """Query the kernel, which needs no privilege; return None if the call fails."""
     timex = _Timex()
-    try:
-        state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
-    except (OSError, AttributeError):  # not Linux
+    adjtimex = _adjtimex()
+    if adjtimex is None:
         return None
+    state = adjtimex(ctypes.byref(timex))
     if state < 0:
         return None
     unit_ns = 1 if timex.status & _STA_NANO else 1000
@@ -65,6 +81,7 @@ def kernel_clock() -> KernelClock | None:
         timex.offset * unit_ns,
         timex.maxerror * 1000,
         timex.esterror * 1000,
+        bool(timex.status & _STA_LEAP),
     )
 
 
@@ -76,6 +93,8 @@ class ChronyTracking(NamedTuple):
     offset_ns: int
     max_error_ns: int
     """Offset, half of the delay to the reference clock, and the dispersion: a bound on the error."""
+    leap: bool = False
+    """A second will be inserted or deleted at the end of this UTC day."""
 
 
 def chrony_tracking() -> ChronyTracking | None:
@@ -92,14 +111,18 @@ def parse_tracking(text: str) -> ChronyTracking | None:
     """Parse a line of `chronyc -c tracking`.
 
     >>> parse_tracking("A29FC87B,162.159.200.123,4,1.7e9,-0.000002,0.0,0.0,1.0,0.0,0.1,0.004,0.001,64.5,Normal")
-    ChronyTracking(source='162.159.200.123', stratum=4, offset_ns=-2000, max_error_ns=3002000)
+    ChronyTracking(source='162.159.200.123', stratum=4, offset_ns=-2000, max_error_ns=3002000, leap=False)
     """
     fields = text.strip().split(",")
     if len(fields) < 14 or fields[13] == "Not synchronised":
         return None
-    offset_s, delay_s, dispersion_s = (float(fields[at]) for at in (4, 10, 11))
-    error_ns = round((abs(offset_s) + delay_s / 2 + dispersion_s) * 1e9)
-    return ChronyTracking(fields[1] or fields[0], int(fields[2]), round(offset_s * 1e9), error_ns)
+    try:
+        stratum, (offset_s, delay_s, dispersion_s) = int(fields[2]), (float(fields[at]) for at in (4, 10, 11))
+        error_ns = round((abs(offset_s) + delay_s / 2 + dispersion_s) * 1e9)
+    except (ValueError, OverflowError):
+        return None
+    leap = fields[13] in ("Insert second", "Delete second")
+    return ChronyTracking(fields[1] or fields[0], stratum, round(offset_s * 1e9), error_ns, leap)
 
 
 def clock_programs(processes: Path = Path("/proc")) -> list[str]:

@@ -14,6 +14,8 @@ messages are sent, consecutive ones together. Malformed datagrams are counted by
 - A released frame is passed to the services (the edge) first and to the tape after them, because subscribers wait for
   it. It is witnessed, so a process that crashes between the two releases the same bytes again after its restart.
   Between the two, a node with real-time priority yields to others: on one machine they release at the same time.
+- The clock is judged between turns for releases: by the monotonic clock in every turn, by the time source and the other
+  members twice a second (`levelcast.overlay.clock_check`).
 - Whether a release is late does not depend on when this process ran (`levelcast.runtime.lateness`).
 """
 
@@ -29,6 +31,7 @@ from typing import Protocol
 
 from levelcast import native
 from levelcast.native.layout import KIND_AT
+from levelcast.overlay.clock_check import ClockCheck
 from levelcast.overlay.hold_feedback import HoldFeedback
 from levelcast.overlay.paths import Paths
 from levelcast.overlay.probe import Prober
@@ -213,6 +216,7 @@ class Driver:
         prober: Prober | None = None,
         paths: Paths | None = None,
         feedback: HoldFeedback | None = None,
+        clock_check: ClockCheck | None = None,
         quiet_ns: int = QUIET_NS,
         spin_ns: int = 0,
         on_event: Callable[[Event], None] | None = None,
@@ -230,6 +234,7 @@ class Driver:
         self.prober = prober
         self.paths = paths
         self.feedback = feedback
+        self.clock_check = clock_check
         self._quiet_ns = quiet_ns
         self._busy_ns = 0
         """Duration of recent turns that received datagrams: a maximum that decays."""
@@ -262,8 +267,13 @@ class Driver:
         self._outbox_to = 0
 
     @property
+    def clock_was_set(self) -> bool:
+        """Return whether the wall clock was set against the monotonic one, and not set back."""
+        return not self._guard.trusted
+
+    @property
     def clock_trusted(self) -> bool:
-        return self._guard.trusted
+        return self._guard.trusted and (self.clock_check is None or self.clock_check.trusted)
 
     def run(self, stop: Callable[[], bool], on_turn: Callable[[int], None] | None = None) -> None:
         """Run turns until `stop` returns true; `on_turn` gets the wall clock after each turn."""
@@ -290,7 +300,8 @@ class Driver:
         if self.impairment is not None:
             self.impairment.hold(arrivals)
             arrivals = self.impairment.due(now)
-        trusted = self._guard.check(now, monotonic)
+        self._guard.check(now, monotonic)
+        trusted = self.clock_trusted
         for some in split_at_instants(arrivals, self.machine.open_instants if arrivals else None):
             self._step(some, now, trusted)
         if self.work is not None:
@@ -302,6 +313,8 @@ class Driver:
             self._publish_paths(self.paths, now)
         if self.feedback is not None and now >= self.feedback.wake_ns:
             self._publish_needs(self.feedback, now, trusted)
+        if self.clock_check is not None and now >= self.clock_check.wake_ns and not self._deaf:
+            self._check_clock(self.clock_check, now, monotonic)
         for service in self.services:
             service.step(ready, now)
         self._prepare()
@@ -324,6 +337,11 @@ class Driver:
         own = [effect.message for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Data)]
         if own:
             self._perform(self.machine.step(own, now, clock_trusted=trusted))
+
+    def _check_clock(self, check: ClockCheck, now: int, monotonic: int) -> None:
+        """Judge the clock, send the probes that this needs, and tell the machine what its beats state."""
+        self._perform(check.step(now, monotonic, was_set=self.clock_was_set))
+        self.machine.learn_clock(check.error_us, check.offset_us)
 
     def _step(self, arrivals: Sequence[Arrival], now: int, trusted: bool) -> None:
         """Run one step of the machine, note the slots that it made ready, and perform its effects."""
@@ -384,6 +402,8 @@ class Driver:
             until = min(until, self.paths.wake_ns)
         if self.feedback is not None:
             until = min(until, self.feedback.wake_ns)
+        if self.clock_check is not None:
+            until = min(until, self.clock_check.wake_ns)
         for service in self.services:
             wake_ns = service.wake_ns
             if wake_ns is not None:
@@ -449,6 +469,8 @@ class Driver:
             return
         if isinstance(message, Beat):
             self.paths.hear_beat(message.sender, message.sequence, message.sent_ns, at_ns)
+            if self.clock_check is not None:
+                self.clock_check.hear_beat(message)
         elif isinstance(message, Probe):
             self.paths.hear_probe(message.sender, message.number, message.sent_ns, at_ns)
         elif isinstance(message, PathRow):

@@ -13,6 +13,8 @@ either of them. Damaged packets are lost: UDP has a checksum.
 | In order      | at every delivery  | numbers are consecutive; a gap is reported as `Lost`; guaranteed ones have none |
 | Never older   | at every delivery  | *latest only*: no price is older than one that was delivered for its symbol |
 | Watermark     | at every delivery  | no record after a watermark has a timestamp up to the watermark's time |
+| Together      | at every delivery  | a subscriber with a bound delivers no record before its release time and the    |
+|               |                    | bound, and one that it has by then not later                                    |
 | Merged order  | at every merge     | merged sessions rise by (timestamp, stripe, sequence), without a gap |
 | Edge tape     | at the end         | a session has exactly the tape's records of its instruments |
 | Watermark     | at the end         | all records up to its time precede it; it has the tape's sequence at that time |
@@ -60,6 +62,8 @@ STORE_BYTES = (1_500, 1_500, 64 << 20)
 """Sizes of the retransmission store. If it is small, it answers few requests and the tape answers the others."""
 SEGMENT_RECORDS = 40
 """Maximum number of records between two checkpoints."""
+TOGETHER_NS = (None, 2 * MS, 12 * MS, 60 * MS)
+"""Bounds of subscribers that deliver together: below all delays, between them, and above most."""
 APART_NS = 10 * MS
 """Copies of one send that arrive within this time are received as one batch."""
 CUSTOMER = {"reorder_ns": 8 * MS, "retry_ns": 30 * MS, "attempts": 4}
@@ -153,7 +157,7 @@ class SimEdge:
         self.customers: list[SimSubscriber] = []
         self._group = MulticastGroup(node.name, "239.0.0.1", 1, rate_bytes=crowd.rng.choice(LINE_RATES))
         self._crowd = crowd
-        self._machine: Machine | None = None
+        self._machine: Listener | None = None
         self._files = SimEdgeFiles(node.disk)
         self._alarm = Alarm(crowd.world, self.turn)
 
@@ -169,20 +173,24 @@ class SimEdge:
         if self._files.disk is not disk:
             self._files = SimEdgeFiles(disk)
         crowd, truth, files, frames = self._crowd, self.truth, self._files, disk.tape.frames
-        first = noted_feed(truth, self.node.name)(truth.plan, truth.stripe, crowd.gather, crowd.retransmit)
+        made = noted_feed(truth, self.node.name)
+        hold_ns = self.node.world.config.timing.hold_ns
+        first = made(truth.plan, truth.stripe, crowd.gather, crowd.retransmit, first_hold_ns=hold_ns)
         chains = {frame.slot: frame.chain for frame in frames}
         feed = resume(first, files.states, chains.get) or first
         known = ((slot, location) for location, (slot, _) in enumerate(files.checkpoints))
         checkpoints = FeedCheckpoints(files, SEGMENT_RECORDS, known)
         replay(feed, ((frame, stamped_content(frame)) for frame in frames if frame.slot > feed.slot), checkpoints)
         self.server = EdgeServer(Archive(feed, checkpoints), self.node.local_ns, EDGE)
-        self._machine = machine
+        self._machine = machine if isinstance(machine, Listener) else None
         self._perform(self.server.assign([self._group], self.node.local_ns))
 
     def release(self, release: Release) -> None:
         """Send a frame that the receiver has put on its tape."""
         if self.server is not None:
-            self._perform(self.server.released(release, stamped_content(release.frame), self.node.local_ns))
+            hold_ns = self._machine.ring_hold_ns(release.frame.slot) if self._machine is not None else 0
+            now = self.node.local_ns
+            self._perform(self.server.released(release, stamped_content(release.frame), now, hold_ns))
             self._alarm.set(self._crowd.world.now)
 
     def wait_ns(self, targets: dict[bytes, int]) -> int:
@@ -227,8 +235,9 @@ class SimEdge:
 class Crowd:
     """Edges and subscribers of one history."""
 
-    def __init__(self, world: World, rng: Random) -> None:
+    def __init__(self, world: World, rng: Random, seed: int) -> None:
         self.world = world
+        self._bounds = Random(f"together {seed}")
         self.rng = rng
         self.gather = GatherConfig(heartbeat_ns=150 * MS, watermark_ns=WATERMARK_NS)
         self.retransmit = RetransmitConfig(store_bytes=rng.choice(STORE_BYTES))
@@ -308,6 +317,9 @@ class Crowd:
 
     def _add(self, customer: SimSubscriber) -> SimSubscriber:
         customer.loss = self.rng.choice((0.0, 0.05, 0.3))
+        if (bound_ns := self._bounds.choice(TOGETHER_NS)) is not None:
+            error_ns = self.world.config.clock_error_ns
+            customer.deliver_together(bound_ns, self._bounds.randint(-error_ns, error_ns))
         self.customers.append(customer)
         return customer
 
@@ -395,7 +407,9 @@ class Crowd:
     @property
     def bound_ns(self) -> int:
         follow_ns = SILENT_NS + 2 * LOOK_NS if any(isinstance(each, Follows) for each in self.customers) else 0
-        return customer_bound_ns(self.configs[Grade.GUARANTEED], self.gather) + follow_ns + self._waits_ns
+        together_ns = max((each.bound_ns for each in self.customers), default=0)
+        config = self.configs[Grade.GUARANTEED]
+        return customer_bound_ns(config, self.gather) + follow_ns + self._waits_ns + together_ns
 
     def lacking(self) -> str | None:
         """Return a message about a subscriber that lacks records, or None."""

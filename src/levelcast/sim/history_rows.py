@@ -23,8 +23,7 @@ from levelcast.sim.check.ring import place_of, what_broke
 from levelcast.sim.compare_protocols import AGAIN, CONTROL, ProtocolFigures, run_steady
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.parameters import STEADY, WORLD, Values, branches, nack_sets, size_of
-from levelcast.sim.run import SCENARIOS, mutated
-from levelcast.sim.scenarios.ring import RingHistory
+from levelcast.sim.run import SCENARIOS, History, mutated
 from levelcast.units import quantiles
 
 HELD, BROKEN, CRASHED = "held", "broken", "crashed"
@@ -106,7 +105,7 @@ def _run(scenario: str, values: Values, seed: int) -> tuple[str | None, dict[str
 class Latency:
     """Watcher that measures the true time from submit to release, per packet and receiver of the first stripe."""
 
-    def __init__(self, history: RingHistory) -> None:
+    def __init__(self, history: History) -> None:
         self._world, self._submitted_at = history.world, history.checker.submitted_at
         self.ns = array("q")
 

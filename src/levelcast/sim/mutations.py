@@ -6,17 +6,18 @@ that clause. If no history fails without a clause, the clause is either superflu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from levelcast.edge.server import feed, plan_switch, retransmit_store
 from levelcast.edge.server.packetizer import Packetizer, PacketizerState
-from levelcast.edge.subscriber import merge, plan_follower
+from levelcast.edge.subscriber import merge, plan_follower, together
 from levelcast.edge.subscriber.delivery import Effect, Grade
 from levelcast.edge.subscriber.latest_only import LatestOnly
 from levelcast.edge.subscriber.session_reader import SessionReader
-from levelcast.protocol import history, pace
+from levelcast.overlay import clock_check
+from levelcast.protocol import clock, history, pace
 from levelcast.protocol.config import StripeConfig
 from levelcast.ring import (
     acknowledge,
@@ -191,6 +192,19 @@ def _assigned_to_all_primaries(config: StripeConfig, operable: Collection[int]) 
     return _assigned(config, {*operable, *(life.member for life in config.membership.members)})
 
 
+# -- clocks -----------------------------------------------------------------------------------------------
+
+
+def _mean_offset(offsets: Iterable[int], *, optimistic: bool) -> int:
+    known = list(offsets)
+    return sum(known) // len(known)
+
+
+def _refuses_smeared(self: clock.LeapSecond, now: int) -> bool:
+    """Stop before a leap second whatever the network file says."""
+    return self.at_ns is not None and now >= self.at_ns - clock.LEAP_MARGIN_NS
+
+
 # -- grades of subscribers, and the edge ------------------------------------------------------------------
 
 
@@ -251,13 +265,13 @@ MUTATIONS: dict[str, Mutation] = {
                 (beat_witness.BeatWitness, "_hear_ns", lambda self, slot: dict.fromkeys(self._logs, 0))),
         _clause("cutoff-differs", "B5", "7", "one receiver uses other cut-offs than the ring",
                 (listener.Listener, "_cutoffs_at", _other_cutoffs)),
-        _clause("timing-record-at-once", "T1", "W9", "a timing record applies before it is released",
+        _clause("timing-record-at-once", "T3", "W9", "a timing record applies before it is released",
                 (pace, "is_known_before", _always)),
-        _clause("hold-falls-at-once", "T2", "W9", "a shorter hold time applies at once",
+        _clause("hold-falls-at-once", "T4", "W9", "a shorter hold time applies at once",
                 (pace, "fallen_ns", lambda _: 10**18)),
-        _clause("timing-record-of-any-version", "T3", "W9", "a timing record counts whatever it follows",
+        _clause("timing-record-of-any-version", "T5", "W9", "a timing record counts whatever it follows",
                 (pace, "follows", lambda changes, change, timestamp_ns: pace.is_known_before(change, timestamp_ns))),
-        _clause("timing-record-at-one-member", "T4", "W9", "a member ignores timing records",
+        _clause("timing-record-at-one-member", "T6", "W9", "a member ignores timing records",
                 (listener.Listener, "_changes", property(_changes_unless_first))),
         _clause("no-lineage", "F2", "12", "a token below the start slot is valid in any generation",
                 (listener, "token_is_valid", _valid_if_not_newer),
@@ -357,6 +371,26 @@ MUTATIONS: dict[str, Mutation] = {
                 "a server that has missed a group corrects its assignment after the back-off only",
                 (LineServer, "_check_after_change_ns", lambda self, now:
                  now + (1 + self._rank) * self.timing.backoff_ns)),
+        _clause("bound-does-not-grow", "C1", "C1", "the bound of a time source stays as it was read",
+                (clock, "_grown", lambda bound_ns, age_ns: bound_ns)),
+        _clause("bound-ignored", "C2a", "C2", "a receiver continues whatever its error bound is",
+                (clock_check, "bound_is_exceeded", _never)),
+        _clause("offset-ignored", "C2b", "C2", "a receiver continues however far it is from the median member",
+                (clock_check, "offset_lasts_ns", lambda: 10**18)),
+        _clause("offset-at-once", "C2c", "C2", "an offset is an alarm at once",
+                (clock_check, "offset_lasts_ns", lambda: 0)),
+        _clause("minority-judges", "C2d", "C2", "an offset from less than a majority is an alarm",
+                (clock_check, "majority_heard", _always)),
+        _clause("mean-offset", "C2e", "C2", "the mean offset counts, not the median",
+                (clock_check, "median_offset", _mean_offset)),
+        _clause("apart-ignored", "C2f", "C2", "a clock that no majority can agree with waits for the median",
+                (clock_check, "cannot_agree", _never)),
+        _clause("start-unchecked", "C2g", "C2", "a receiver sends before it has asked the others",
+                (clock_check, "skips_start_check", _always)),
+        _clause("leap-ignored", "C4a", "C4", "a receiver runs through a leap second",
+                (clock.LeapSecond, "refuses", _never)),
+        _clause("smear-ignored", "C4b", "C4", "a receiver stops before a leap second that is smeared",
+                (clock.LeapSecond, "refuses", _refuses_smeared)),
         _clause("watermark-too-early", "W1", "15", "a watermark is one interval ahead of what is complete",
                 (Packetizer, "advance", lambda self, complete_ns, now:
                  _watermarks(self, complete_ns + self.config.watermark_ns, now))),
@@ -380,6 +414,10 @@ MUTATIONS: dict[str, Mutation] = {
                 (LatestOnly, "_fresh", lambda self, piece: [piece])),
         _clause("latest-price-not-asked", "G6", "grades", "latest only requests no gap",
                 (LatestOnly, "is_covered", _always)),
+        _clause("bound-left-out", "T1", "15", "a subscriber delivers at the release time, without the bound",
+                (together, "due_ns", lambda release_ns, bound_ns, now: release_ns)),
+        _clause("hold-time-untold", "T2", "15", "timing records do not reach subscribers",
+                (feed.Feed, "_change_pace", lambda *_: [])),
         _clause("edge-counts-anew", "E1", "15", "a restarted edge numbers its sessions from 1",
                 (feed, "PacketizerState", lambda numbers, *rest: PacketizerState({}, *rest))),
         _clause("answers-other-records", "E2", "15",

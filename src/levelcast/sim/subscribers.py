@@ -16,6 +16,7 @@ from levelcast.edge.subscriber.merge import Merger
 from levelcast.edge.subscriber.plan_follower import Closed, Happening, PlanFollower
 from levelcast.edge.subscriber.plan_follower import Followed as FollowedSessions
 from levelcast.edge.subscriber.session_reader import SessionReader
+from levelcast.edge.subscriber.together import TogetherQueue
 from levelcast.records import RTYPE_TRADE, each_record, split
 from levelcast.sim.check.edge import Key, Truth, instrument_of, name_of, stamped, symbol_of
 from levelcast.sim.check.ring import InvariantBroken
@@ -28,6 +29,7 @@ from levelcast.wire.watermark import decode_watermark
 if TYPE_CHECKING:
     from levelcast.sim.edges import Crowd, SimEdge
 
+TOGETHER_SLACK_NS = 1_000_000
 RECORD_HEADERS = PACKET_HEADERS + mold.HEADER_SIZE + mold.LENGTH_SIZE
 """Bytes on the line beside the record, in a packet with one record."""
 
@@ -68,6 +70,11 @@ class SimSubscriber:
         self._reader: SessionReader | PlanFollower | None = None
         self._heard: dict[bytes, SimEdge] = {}
         self._alarm = Alarm(crowd.world, self._wake)
+        self._together: TogetherQueue | None = None
+        self._clock_ns = 0
+        self._came: dict[tuple[bytes, int], int] = {}
+        """The time at which each record was read, before its time."""
+        self._release_alarm = Alarm(crowd.world, self._release)
         self._merger: Merger | None = None
         self._handed: list[Key] = []
         self.delivered = 0
@@ -81,6 +88,9 @@ class SimSubscriber:
     def join(self, first: dict[bytes, tuple[Truth, int]], *, merged: bool) -> None:
         """Begin to read each session at a number."""
         self.sessions = {session: SessionProgress(truth, number, number) for session, (truth, number) in first.items()}
+        if self._together is not None:
+            for session, (truth, _) in first.items():
+                self._together.follow([session], truth.stripe)
         config = self._crowd.configs[self.grade]
         self._reader = reader = SessionReader({session: number for session, (_, number) in first.items()}, config)
         for session in first if self.expects is not None else ():
@@ -89,6 +99,43 @@ class SimSubscriber:
             self._merger = Merger()
             for stripe, names in self._by_stripe().items():
                 self._merger.follow(names, stripe)
+
+    # -- together -----------------------------------------------------------------------------------------
+
+    @property
+    def bound_ns(self) -> int:
+        return self._together.bound_ns if self._together is not None else 0
+
+    @property
+    def local_ns(self) -> int:
+        return self._world.now + self._clock_ns
+
+    def deliver_together(self, bound_ns: int, clock_ns: int) -> None:
+        """Deliver at the release time plus a bound, by a clock with this error."""
+        self._together = TogetherQueue(bound_ns, in_order=self.grade is not Grade.LATEST_ONLY)
+        self._clock_ns = clock_ns
+
+    def _release(self) -> None:
+        if self._together is not None and self._reader is not None:
+            self._carry_out(self._together.due(self.local_ns), self._reader)
+
+    def _check_together(self, truth: Truth, records: list[bytes]) -> None:
+        """Check that no record is delivered before its release time and the bound, and that none waits after them."""
+        together = self._together
+        if together is None:
+            return
+        for record in records:
+            if record[1] != RTYPE_TRADE:
+                continue
+            timestamp_ns, _ = stamped(record)
+            released_ns = truth.release_ns(timestamp_ns)
+            if self.grade is not Grade.GUARANTEED:  # it may have lost a timing record
+                released_ns = timestamp_ns + truth.shortest_hold_ns
+            early_ns = released_ns + together.bound_ns - self.local_ns
+            if early_ns > 0:
+                raise InvariantBroken("together", f"{self.name} delivered a record {early_ns / 1e6:.3f} ms early")
+        if together.next_ns is not None and together.next_ns < self.local_ns - TOGETHER_SLACK_NS:
+            raise InvariantBroken("together", f"{self.name} kept records after their time")
 
     def _by_stripe(self) -> dict[int, list[bytes]]:
         names: dict[int, list[bytes]] = {}
@@ -125,10 +172,17 @@ class SimSubscriber:
             self._perform(self._reader.wake(self._world.now), self._reader)
 
     def _perform(self, effects: Iterable[Happening], reader: SessionReader | PlanFollower) -> None:
+        if self._together is not None:
+            effects = self._together.take(effects, self.local_ns)
+        self._carry_out(effects, reader)
+
+    def _carry_out(self, effects: Iterable[Happening], reader: SessionReader | PlanFollower) -> None:
         for effect in effects:
             self._do(effect)
         if reader.next_ns is not None:
             self._alarm.set(reader.next_ns)
+        if self._together is not None and self._together.next_ns is not None:
+            self._release_alarm.set(self._together.next_ns - self._clock_ns)
 
     def _do(self, effect: Happening) -> None:
         match effect:
@@ -156,6 +210,7 @@ class SimSubscriber:
         records = list(each_record(deliver.payload))
         self.delivered += len(records)
         followed = self._progress(session)
+        self._check_together(followed.truth, records)
         if records != followed.truth.streams[session][number - 1 : number - 1 + deliver.records]:
             raise InvariantBroken("true records", f"{self.name} has wrong records at {name_of(session)}/{number}")
         if self.grade is Grade.LATEST_ONLY:
@@ -185,7 +240,8 @@ class SimSubscriber:
 
     def _mark(self, followed: SessionProgress, record: bytes) -> None:
         watermark = decode_watermark(record)
-        assert watermark is not None
+        if watermark is None:  # a timing record, which `Truth` checks
+            return
         if watermark.complete_ns <= followed.complete_ns:
             raise InvariantBroken("watermark", f"{self.name}: {watermark} after {followed.complete_ns}")
         followed.complete_ns = watermark.complete_ns
@@ -331,8 +387,8 @@ class Follows(SimSubscriber):
     def hears(self, group: int, session: bytes) -> bool:
         return group in self._follower.groups
 
-    def _perform(self, effects: Iterable[Happening], reader: SessionReader | PlanFollower) -> None:
-        super()._perform(effects, reader)
+    def _carry_out(self, effects: Iterable[Happening], reader: SessionReader | PlanFollower) -> None:
+        super()._carry_out(effects, reader)
         self._hand_over(self._merger)
 
     def _do(self, effect: Happening) -> None:

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from random import Random
 
-from levelcast.protocol.pace import hold_at
-from levelcast.protocol.timing_record import units
+from levelcast.protocol.timing_record import timing_record
 from levelcast.ring.listener import Listener
 from levelcast.sim.engine.world import SimNode, World
-from levelcast.wire.messages import Cutoff, Pace, PaceChange
+from levelcast.wire.messages import Cutoff, Pace
 from levelcast.wire.pace_change import encode_pace_change
 
 MS = 1_000_000
@@ -43,17 +42,14 @@ class TimingChanges:
             (each.history.tip.paces for each in machines), key=lambda each: [p.version for p in each], default=[]
         )
         config, rng, now = self._world.config, self._rng, self._world.now
-        before_ns = paces[-1].pace.hold_ns if paces else units(hold_at((), now, config.timing.hold_ns))
-        hold_ns = units(before_ns * rng.choice((0.5, 0.8, 1.0, 1.3, 2.0)))
+        before_ns = paces[-1].pace.hold_ns if paces else config.timing.hold_ns
+        hold_ns = int(before_ns * rng.choice((0.5, 0.8, 1.0, 1.3, 2.0)))
         factor = rng.choice((0.7, 1.0, 1.5))
-        members = {life.member for life in config.membership.members}
-        cutoffs = tuple(Cutoff(member, units(config.cutoff_ns(member) * factor)) for member in sorted(members))
-        change = PaceChange(
-            paces[-1].version + 1 if paces else 1,
-            now + before_ns + int(rng.choice((20, 100, 500)) * MS),
-            before_ns,
-            Pace(hold_ns, rng.choice((5, 10, 20, 50)) * MS, cutoffs),
-        )
+        members = sorted(life.member for life in config.membership.members)
+        cutoffs = tuple(Cutoff(member, int(config.cutoff_ns(member) * factor)) for member in members)
+        pace = Pace(before_ns, rng.choice((5, 10, 20, 50)) * MS, cutoffs)
+        version = paces[-1].version if paces else 0
+        change = timing_record(version, pace, hold_ns, now, margin_ns=rng.choice((20, 100, 500)) * MS)
         if self._submit(encode_pace_change(change)):
             self.sent += 1
-            self.longest_ns = max(self.longest_ns, hold_ns)
+            self.longest_ns = max(self.longest_ns, change.pace.hold_ns)

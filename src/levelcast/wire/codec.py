@@ -14,7 +14,8 @@ bytes.
     16 Echo      any node  to u16, number u64, sent u64, heard u64, left u64
     18, 19                 lines of regions: see `levelcast.wire.line_codec`
     21 PathRow   any node  [peer u16, heard u32, lost u32, bursts u32, delays in µs i32: least, 0.5, 0.99 and 0.999
-                           quantile, last u64, arrived 32 bytes]
+                           quantile, last u64, arrived 32 bytes, least delay of the last seconds in µs i32, −2³¹ if
+                           unknown]
     22 ReleaseRow receiver needs in µs u32: 0.5, 0.99 and 0.999 quantile, [second u64, slots u32, late u32, longest u32]
 
     run         source u16, incarnation u64, first u64, last u64
@@ -79,10 +80,10 @@ KIND_REPAIR = 4
 KIND_PATH_ROW = 21
 KIND_RELEASE_ROW = 22
 MAX_REPAIR_ITEMS = 1_024
-MAX_PATHS = 16
+MAX_PATHS = 15
 """Paths of one PathRow, which fits a datagram without fragments."""
 ARRIVED_BYTES = 32
-_PATHS = Packed(f"<HIIIiiiiQ{ARRIVED_BYTES}s", PathFigures, MAX_PATHS)
+_PATHS = Packed(f"<HIIIiiiiQ{ARRIVED_BYTES}si", PathFigures, MAX_PATHS)
 MAX_RELEASE_SECONDS = 8
 """Seconds of a ReleaseRow: the last one, and those before it, in case their rows were lost."""
 _NEEDS = struct.Struct("<III")

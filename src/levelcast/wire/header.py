@@ -75,6 +75,11 @@ class Malformed(ValueError):
     def __init__(self, reason: Reason, detail: str = "") -> None:
         super().__init__(f"{reason.value}: {detail}" if detail else reason.value)
         self.reason = reason
+        self._detail = detail
+
+    def __reduce__(self) -> tuple[type[Malformed], tuple[Reason, str]]:
+        # A worker process passes it on; without this, the other process cannot read it, and waits.
+        return type(self), (self.reason, self._detail)
 
 
 def bad_field(what: str) -> NoReturn:

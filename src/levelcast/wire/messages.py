@@ -119,7 +119,9 @@ class Claim(NamedTuple):
 class Beat(NamedTuple):
     """A member's claims (rule 8): that of this beat, the last one, and those of the beats before it, oldest first.
 
-    `sequence` counts the beats that this process has sent, so that a gap in it is a loss (TT §2).
+    `sequence` counts the beats that this process has sent, so that a gap in it is a loss (TT §2). `error_us` is the
+    bound of the error of its clock, None if no source vouches for one; `offset_us` is how far its clock is ahead of the
+    median member, None if that is not known (C1, C2).
     """
 
     sender: int
@@ -127,6 +129,8 @@ class Beat(NamedTuple):
     claims: tuple[Claim, ...]
     sequence: int
     sent_ns: int
+    error_us: int | None = None
+    offset_us: int | None = None
 
 
 class Request(NamedTuple):
@@ -406,6 +410,10 @@ class Echo(NamedTuple):
     left_ns: int
 
 
+NOTHING_RECENT = -(2**31)
+"""`recent_us` of a path on which nothing has arrived in the last seconds."""
+
+
 class PathFigures(NamedTuple):
     """Delay and loss of messages from `peer` in the last minutes; delays by two clocks, in microseconds."""
 
@@ -422,6 +430,8 @@ class PathFigures(NamedTuple):
     """Number of the newest message."""
     arrived: bytes
     """The last messages, one bit each, the newest first: 1 if it has arrived."""
+    recent_us: int = NOTHING_RECENT
+    """Least delay of the last seconds."""
 
 
 class PathRow(NamedTuple):

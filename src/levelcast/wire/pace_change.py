@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 
+from levelcast.records import record_places
 from levelcast.records.system import encode_system, open_system
 from levelcast.wire.membership import MAX_MEMBERS
 from levelcast.wire.messages import CONTROL_SOURCE, UNIT_NS, Cutoff, Pace, PaceChange
@@ -61,6 +62,17 @@ def decode_pace_change(payload: bytes) -> PaceChange | None:
         return change if encode_pace_change(change) == payload else None
     except ValueError:
         return None
+
+
+def pace_changes(content: bytes | bytearray | memoryview) -> list[PaceChange]:
+    """Return the changes among the records of a frame, or of a session."""
+    whole = content if isinstance(content, bytes | bytearray) else bytes(content)
+    if whole.find(PACE_TEXT) < 0:
+        return []
+    offsets, sizes = record_places(whole)
+    places = zip(offsets.tolist(), sizes.tolist(), strict=True)
+    found = (decode_pace_change(bytes(whole[offset : offset + size])) for offset, size in places)
+    return [each for each in found if each is not None]
 
 
 def _text(version: int, hold: int, before: int, beat: int) -> bytes:

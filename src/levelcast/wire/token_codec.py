@@ -8,7 +8,8 @@
     17 CatchUpPackets  sender  0            after u64, [source u16, incarnation u64, number u64, records u32, size u32,
                                             payload]
     20 Beat            sender  of the ring  tick u64, have u64, sequence u64, sent u64, [ticks u16, rise u16]: the time
-                                            since the claim before it, and the rise of `have`, newest first
+                                            since the claim before it, and the rise of `have`, newest first; clock error
+                                            in µs u32, offset in µs i32, 2³² − 1 and −2³¹ if unknown
 
 The header, the seal and the rule that a message has one encoding are those of every core datagram.
 """
@@ -55,6 +56,9 @@ _REQUEST = Struct("<Q")
 _SLOTS = PackedNumbers("Q", MAX_REQUEST_SLOTS, "slots")
 _BEAT = Struct("<QQQQ")
 _STEPS = Packed("<HH", Claim, MAX_BEATS - 1)
+_CLOCK = Struct("<Ii")
+NO_ERROR, NO_OFFSET = 2**32 - 1, -(2**31)
+"""Encodings of a clock error and of an offset that are not known."""
 _CATCH_UP = Struct("<QQ")
 _CATCH_UP_SLOT = Struct("<QQ")
 _AFTER = Struct("<Q")
@@ -102,6 +106,7 @@ def encode_beat(message: Beat, domain: int) -> bytes:
     _check_steps(steps)
     check_time(message.sent_ns)
     body = _BEAT.pack(*message.claims[-1], message.sequence, message.sent_ns) + _STEPS.pack(steps)
+    body += _pack_clock(message)
     return seal_datagram(KIND_BEAT, domain, message.sender, message.generation, body)
 
 
@@ -116,12 +121,21 @@ def decode_beat(datagram: bytes, domain: int, sender: int, generation: int) -> t
         claims.append(new_tuple(Claim, (tick, have)))
     if tick < 0 or have < 0:
         bad_field("claims before the first beat, or below 0")
-    return Beat(sender, generation, tuple(claims[::-1]), sequence, sent_ns), at
+    error_us, offset_us = _CLOCK.unpack_from(datagram, at)
+    clock = None if error_us == NO_ERROR else error_us, None if offset_us == NO_OFFSET else offset_us
+    return Beat(sender, generation, tuple(claims[::-1]), sequence, sent_ns, *clock), at + _CLOCK.size
 
 
 def _check_steps(steps: tuple[Claim, ...]) -> None:
     if any(passed < 1 for passed, _ in steps):
         bad_field("claims that are not in their order")
+
+
+def _pack_clock(beat: Beat) -> bytes:
+    if beat.error_us == NO_ERROR or beat.offset_us == NO_OFFSET:
+        bad_field("a clock error or an offset that stands for an unknown one")
+    error_us = NO_ERROR if beat.error_us is None else beat.error_us
+    return _CLOCK.pack(error_us, NO_OFFSET if beat.offset_us is None else beat.offset_us)
 
 
 def _check_catch_up(message: CatchUp) -> None:

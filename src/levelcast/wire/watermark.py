@@ -7,6 +7,11 @@ for the given timestamp*. Its text is human-readable, its tail is for programs:
     msg        levelcast complete to 1700000000100000000
     tail       next_sequence u64: the stripe's global sequence after everything up to T, all 64 bits of it
                stripe u16, reserved u16
+               hold u32, hold before u32 (in units of `HOLD_UNIT_NS`), from u64: the hold time Δ_A (rule W9)
+
+Δ_A is that of the last timing record up to T: records with `ts_recv` >= from have the hold time `hold`, reached from
+`hold before` as in `levelcast.protocol.pace`. Without a timing record, from is 0 and both are the ring's hold time. So
+a subscriber that joins late knows the release time of each record. A hold of 0 is not known.
 
 It is a message of the session, and not a packet of another kind or a session of its own, for three reasons:
 
@@ -27,22 +32,41 @@ from levelcast.records import SYSTEM, UNDEF_TIMESTAMP, encode_system, open_syste
 
 CODE_END_OF_INTERVAL = 4
 
-_TAIL = struct.Struct("<QHH")
+_TAIL = struct.Struct("<QHHIIQ")
 WATERMARK_TEXT = b"levelcast complete to "
 WATERMARK_BYTES = SYSTEM.itemsize + _TAIL.size
+HOLD_UNIT_NS = 1_000
+_MAX_HOLD = 2**32 - 1
+
+
+class Holds(NamedTuple):
+    """The hold time Δ_A, and the last change of it."""
+
+    hold_ns: int = 0
+    """0: not known."""
+    before_ns: int = 0
+    from_ns: int = 0
+    """The timestamp of the first slot with `hold_ns`, or on the way to it; 0: no change."""
+
+
+UNKNOWN_HOLDS = Holds()
 
 
 class Watermark(NamedTuple):
     complete_ns: int
     next_sequence: int
     stripe: int
+    holds: Holds = UNKNOWN_HOLDS
+    """In units of `HOLD_UNIT_NS`, rounded up: no record is delivered early."""
 
 
 def encode_watermark(watermark: Watermark) -> bytes:
-    complete_ns, next_sequence, stripe = watermark
+    complete_ns, next_sequence, stripe, (hold_ns, before_ns, from_ns) = watermark
     text = WATERMARK_TEXT + str(complete_ns).encode()
     assert 0 <= complete_ns < UNDEF_TIMESTAMP
-    return encode_system(text, _TAIL.pack(next_sequence, stripe, 0), ts_event=complete_ns, code=CODE_END_OF_INTERVAL)
+    hold, before = (min(-(-ns // HOLD_UNIT_NS), _MAX_HOLD) for ns in (hold_ns, before_ns))
+    tail = _TAIL.pack(next_sequence, stripe, 0, hold, before, from_ns)
+    return encode_system(text, tail, ts_event=complete_ns, code=CODE_END_OF_INTERVAL)
 
 
 def decode_watermark(record: bytes) -> Watermark | None:
@@ -51,8 +75,9 @@ def decode_watermark(record: bytes) -> Watermark | None:
     if opened is None or opened[0] == UNDEF_TIMESTAMP:
         return None
     complete_ns, tail = opened
-    next_sequence, stripe, _ = _TAIL.unpack(tail)
-    watermark = Watermark(complete_ns, next_sequence, stripe)
+    next_sequence, stripe, _, hold, before, from_ns = _TAIL.unpack(tail)
+    holds = Holds(hold * HOLD_UNIT_NS, before * HOLD_UNIT_NS, from_ns)
+    watermark = Watermark(complete_ns, next_sequence, stripe, holds)
     return watermark if encode_watermark(watermark) == record else None
 
 

@@ -10,12 +10,14 @@ from levelcast.node.demo.run import BackOnTime, FloorsClosed, FloorsOpened
 from levelcast.protocol.event_text import sentence
 from levelcast.protocol.events import (
     CaughtUp,
+    ClockDoubted,
     ClockWrong,
     Conflict,
     Diverged,
     Event,
     FaultReported,
     InvitationEnded,
+    LeapAnnounced,
     PathsNotWritten,
     RetentionFailed,
     RingFormed,
@@ -74,7 +76,9 @@ class EventText:
                 | Diverged()
                 | RingRefused()
                 | Superseded()
+                | ClockDoubted()
                 | ClockWrong()
+                | LeapAnnounced()
                 | PathsNotWritten()
                 | RetentionFailed()
                 | TapeDamaged()

@@ -23,8 +23,7 @@ from levelcast.errors import NetError
 from levelcast.network import Network, load_network
 from levelcast.network.measured.file import measured_file
 from levelcast.network.measured.timing import MatrixResult, all_helpers, measured_network, timings
-from levelcast.node.path_report import LIVE_QUANTILES, LiveMatrix
-from levelcast.node.path_report import Path as MeasuredPath
+from levelcast.node.path_report import LIVE_QUANTILES, LiveMatrix, LivePath
 from levelcast.node.status_client import ask_all
 
 _EVERY_S = 1.0
@@ -173,7 +172,7 @@ def _square(matrix: LiveMatrix) -> Table:
     return made
 
 
-def _cell(path: MeasuredPath | None, worst_ns: int) -> Text:
+def _cell(path: LivePath | None, worst_ns: int) -> Text:
     if path is None:
         return Text("")
     share = path.p50_ns / worst_ns if worst_ns > 0 else 0.0

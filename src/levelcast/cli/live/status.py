@@ -177,7 +177,10 @@ def _p99(delays: Json) -> str:
 
 def _clock(clock: Json) -> Text:
     if not clock["trusted"]:
-        return Text("wrong", "bold red")
+        starts = clock.get("doubt") is None and not clock.get("was_set", True)
+        return Text("checking", "yellow") if starts else Text("wrong", "bold red")
+    if clock.get("vouched"):
+        return Text(f"±{clock['error_ns'] / 1e6:.3g} ms", "green")
     kernel = clock["kernel"]
     if kernel is None or not kernel["synchronised"]:
         return Text("unsynced", "yellow")
@@ -252,7 +255,32 @@ def _remarks(answers: Sequence[Answer]) -> list[Text]:
         if malformed:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(malformed.items()))
             remarks.append(Text(f"{answer.name} rejected malformed datagrams: {reasons}.", "yellow"))
-    return remarks + _lines_behind(answers)
+    return remarks + _clocks(answers) + _lines_behind(answers)
+
+
+_DOUBTS = {
+    "bound": "its error may be {error:.3g} ms, above clock_error",
+    "offset": "it is {offset:+.3g} ms from the median member",
+    "apart": "no majority of the members can agree with it",
+    "leap": "a leap second is due",
+}
+
+
+def _clocks(answers: Sequence[Answer]) -> list[Text]:
+    """Return a remark for each clock that is not trusted, and one for all that no time source vouches for (C3)."""
+    remarks, believed = [], []
+    for answer in answers:
+        clock = answer.status.get("clock", {})
+        if (doubt := clock.get("doubt")) is not None:
+            offset_ns = clock["group_offset_ns"] or 0
+            why = _DOUBTS.get(doubt, doubt).format(error=clock["error_ns"] / 1e6, offset=offset_ns / 1e6)
+            remarks.append(Text(f"{answer.name} does not trust its clock: {why}.", "bold red"))
+        if clock.get("vouched") is False:
+            believed.append(answer.name)
+    if believed:
+        what = f"No time source vouches for the clocks of {', '.join(believed)}; the file's clock_error is believed."
+        remarks.append(Text(what, "yellow"))
+    return remarks
 
 
 def _lines_behind(answers: Sequence[Answer]) -> list[Text]:

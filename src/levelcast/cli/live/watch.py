@@ -20,7 +20,7 @@ from levelcast.cli.errors import duration_ns
 from levelcast.cli.options import NETWORK_FILE, NetworkFile, interface_option, option
 from levelcast.cli.output import csv_text
 from levelcast.client.edge_sockets import groups_of, line_room
-from levelcast.client.subscriber import Batch, Start, Subscriber
+from levelcast.client.subscriber import Batch, Start, Subscriber, together_bound_ns
 from levelcast.edge.subscriber.delivery import Ended, Grade, Lost, Stuck, SubscriberConfig
 from levelcast.edge.subscriber.plan_follower import Replaced, Unfit
 from levelcast.errors import NetError
@@ -28,11 +28,15 @@ from levelcast.network import Network, load_network
 from levelcast.network.sessions import stripe_session
 from levelcast.records import RTYPE_TRADE, UNDEF_PRICE, UNDEF_TIMESTAMP, RecordArray, price_to_decimal
 from levelcast.runtime.sockets import LOOPBACK
+from levelcast.units import show_ns
 
 COLUMNS = ("seq", "ts_event", "ts_recv", "floor", "symbol", "price", "size", "condition")
 _WIDTHS = (12, 18, 18, 5, 8, 14, 10, 9)
 _QUIET_S = 2.0
 """Report when nothing was received for this time."""
+
+_CLOCKS_APART_NS = 1_000_000
+"""Report records that arrive this long before their release."""
 
 _PATIENCE = {"retry_ns": 50_000_000, "attempts": 20}
 """Skip messages after 1 s of requests without a reply."""
@@ -70,6 +74,15 @@ def watch(
     merged: Annotated[
         bool, option("Merge all sessions into one order: by time, stripe and tape position.", "--merged")
     ] = False,
+    together: Annotated[
+        str | None,
+        option(
+            "Print each trade this long after its release time, as all subscribers with the same bound; off: as it "
+            "arrives.",
+            metavar="TIME|off",
+            unset="`together` of the network file",
+        ),
+    ] = None,
     count: Annotated[int | None, option("Stop after this number of trades.", min=1, unset="never")] = None,
     limit: Annotated[str | None, option("Stop after this time.", "--for", metavar="TIME", unset="never")] = None,
     as_json: Annotated[bool, option("Print one JSON object per line.", "--json")] = False,
@@ -89,10 +102,13 @@ def watch(
     network = load_network(network_file)
     _check_region(network, region)
     _check_line(network, region, line)
+    _check_together(network, together)
     limit_s = None if limit is None else duration_ns(limit) / 1e9
     printer = _Printer(network, as_json=as_json)
     chosen = _start(start, network)
-    watcher = _Watcher(network, region, symbol, chosen, _grade(grade), line, merged, printer, count, interface)
+    watcher = _Watcher(
+        network, region, symbol, chosen, _grade(grade), line, merged, together, printer, count, interface
+    )
     asyncio.run(watcher.run(limit_s))
 
 
@@ -113,6 +129,14 @@ def _check_line(network: Network, region: str | None, line: str | None) -> None:
             line_room(network, groups_of(network, region), line)
         except NetError as error:
             raise typer.BadParameter(str(error), param_hint="--line") from None
+
+
+def _check_together(network: Network, together: str | None) -> None:
+    """Raise BadParameter unless the bound is a time or `off`."""
+    try:
+        together_bound_ns(network, together)
+    except NetError as error:
+        raise typer.BadParameter(str(error), param_hint="--together") from None
 
 
 def _start(text: str, network: Network) -> Start:
@@ -147,6 +171,7 @@ class _Watcher:
         grade: Grade,
         line: str | None,
         merged: bool,
+        together: str | None,
         printer: _Printer,
         count: int | None,
         interface: str,
@@ -162,6 +187,7 @@ class _Watcher:
             symbols=symbols,
             line=line,
             merged=merged,
+            together=together,
             interface=interface,
             on_event=self._on_event,
             config=SubscriberConfig(grade, **_PATIENCE),
@@ -187,6 +213,8 @@ class _Watcher:
     async def _follow(self) -> None:
         async with self._tape as tape:
             self._printer.begin()
+            if tape.clock_doubt is not None:
+                _say(tape.clock_doubt)
             if all(self._print(batch) for batch in (tape.last if self._from_snapshot else ())):
                 async for batch in tape:
                     if not self._print(batch):
@@ -250,6 +278,7 @@ class _Watcher:
             + (f", {counts.superseded:,} superseded" if counts.superseded else ""),
             err=True,
         )
+        self._summarise_together()
         for line in self._tape.lines.values() if len(self._tape.lines) > 1 else ():
             came = line.counts
             typer.echo(
@@ -259,6 +288,21 @@ class _Watcher:
             )
         for session, following in self._tape.positions.items():
             typer.echo(f"session {session}: next sequence {following}", err=True)
+
+    def _summarise_together(self) -> None:
+        """Print how many records were delivered together, and how many missed the bound."""
+        counts, bound_ns = self._tape.together, self._tape.together_ns
+        if counts is None or bound_ns is None:
+            return
+        text = f"together: {counts.records:,} records {show_ns(bound_ns)} after their release, {counts.late:,} late"
+        if counts.late:
+            text += f" by at most {show_ns(counts.largest_late_ns)}"
+        typer.echo(text, err=True)
+        if counts.largest_early_ns > _CLOCKS_APART_NS:
+            _say(
+                f"records arrived up to {show_ns(counts.largest_early_ns)} before their release time; "
+                "check the clocks of this machine and of the receivers (`levelcast status`)"
+            )
 
 
 class _Printer:

@@ -13,17 +13,23 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from levelcast.cli.errors import duration_ns
 from levelcast.cli.network_file.hold import as_json as hold_json
 from levelcast.cli.network_file.hold import derive_holds, hold_table, store_holds
-from levelcast.cli.options import NETWORK_FILE, Force, NetworkFile, option
+from levelcast.cli.options import NETWORK_FILE, Force, Interface, NetworkFile, option
 from levelcast.cli.output import print_json
 from levelcast.network import FiveCities, Network, NetworkError, Problem, five_cities, load_network
 from levelcast.network.hold_input import follows_from_pairs
 from levelcast.network.warnings import included_files, warnings
+from levelcast.node.operate.timing_change import apply_timing
+from levelcast.protocol.event_text import time_of_day
+from levelcast.runtime.sockets import LOOPBACK
 from levelcast.timing.derive import Explained
 from levelcast.timing.hold import DerivedHold
 from levelcast.timing.rules import BoundTerm
 from levelcast.units import show_ns
+
+APPLY_LIMIT_S = 30.0
 
 
 def init(
@@ -46,6 +52,13 @@ def timing(
     network_file: NetworkFile = NETWORK_FILE,
     stripe: Annotated[str | None, option("Show only this stripe.", "--stripe", unset="all")] = None,
     write: Annotated[bool, option("Store the derived hold time in the network file.", "--write")] = False,
+    apply: Annotated[
+        bool, option("Change the running ring to the hold time, beats and cut-offs of this file.", "--apply")
+    ] = False,
+    hold: Annotated[
+        str | None, option("With --apply: this hold time.", "--hold", metavar="TIME", unset="derived")
+    ] = None,
+    interface: Interface = LOOPBACK,
     as_json: Annotated[bool, option("Print only JSON, with durations in nanoseconds.", "--json")] = False,
 ) -> None:
     """Explain each timing value of a network file by its rule, and the bound on the recovery time.
@@ -58,6 +71,8 @@ def timing(
 
     levelcast timing --write
 
+    levelcast timing --apply --hold 500ms
+
     levelcast timing --network my-network.toml --json
     """
     network = load_network(network_file)
@@ -66,6 +81,11 @@ def timing(
         known = ", ".join(f'"{name}"' for name in names)
         raise NetworkError(str(network_file), [Problem(1, f'stripe "{stripe}" not found; the file has {known}')])
     chosen = names if stripe is None else [stripe]
+    if hold is not None and not apply:
+        raise typer.BadParameter("needs --apply; in the network file, edit the key hold", param_hint="--hold")
+    if hold is not None:
+        _apply(network, dict.fromkeys(chosen, duration_ns(hold, "--hold")), interface)
+        return
     automatic = [name for name in chosen if network.stripe(name).rules.hold_auto]
     if write and automatic:
         why = 'hold = "auto": the running ring changes the hold time, so none is stored; remove hold to derive one'
@@ -79,6 +99,12 @@ def timing(
         text = network_file.read_text(encoding="utf-8-sig")
         write_new(network_file, store_holds(text, network_file, network, holds), force=True)
         network = load_network(network_file)
+    if apply:
+        if reasons:
+            why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+            raise NetworkError(str(network_file), [Problem(1, f"no hold time is derived; pass --hold; {why}")])
+        _apply(network, {name: each.hold_ms * 1_000_000 for name, each in holds.items()}, interface)
+        return
     if as_json:
         report = {
             "network": network.name,
@@ -91,8 +117,18 @@ def timing(
     console = Console()
     for name in chosen:
         _print_stripe(console, network, name, holds.get(name), reasons.get(name))
-    for name, hold in holds.items() if write else ():
-        console.print(f"Stored hold = {hold.hold_ms} ms of {escape(name)} in {network_file}.", highlight=False)
+    for name, derived in holds.items() if write else ():
+        console.print(f"Stored hold = {derived.hold_ms} ms of {escape(name)} in {network_file}.", highlight=False)
+
+
+def _apply(network: Network, holds: dict[str, int], interface: str) -> None:
+    """Change the timing of the running rings, and print from when on it applies."""
+    for stripe, hold_ns in holds.items():
+        done = apply_timing(network, stripe, hold_ns, APPLY_LIMIT_S, interface)
+        typer.echo(
+            f"Hold time of {stripe}: {show_ns(done.before_ns)} -> {show_ns(done.hold_ns)} from "
+            f"{time_of_day(done.from_ns)} UTC on (timing record {done.version})."
+        )
 
 
 def write_new(path: Path, text: str, *, force: bool) -> None:

@@ -45,6 +45,11 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     ("spread in the world, first to last percent", "world_spread_p1_p99_ms", "{:.1f} ms"),
     ("spread in a region, first to last percent, median", "region_spread_p1_p99_median_ms", "{:.1f} ms"),
     ("spread in a region, first to last percent, worst", "region_spread_p1_p99_worst_ms", "{:.1f} ms"),
+    ("bound of the subscribers after the release time", "together_ms", "{:.0f} ms"),
+    ("with it: delivered after the release time, p50", "together_p50_ms", "{:.1f} ms"),
+    ("with it: spread in the world, first to last percent", "together_spread_p1_p99_ms", "{:.1f} ms"),
+    ("with it: packets that miss the bound", "together_missed", "{:.3%}"),
+    ("with it: the same in the city that misses it most", "together_missed_worst_city", "{:.2%}"),
     ("by the first line", "by_first_line", "{:.3%}"),
     ("by the second line", "by_second_line", "{:.3%}"),
     ("by a retransmission", "by_repair", "{:.4%}"),
@@ -58,7 +63,8 @@ def world(
     weights: Annotated[Path | None, option("Relative number of subscribers in each city.", metavar="FILE.csv")] = None,
     cities: Annotated[int, option("Without --delays: number of synthetic cities.", min=10, max=2_000)] = 240,
     primaries: Annotated[int, option("Number of primary receivers, which form the ring.", min=3)] = 100,
-    receivers: Annotated[int, option("Number of receivers in both layers, in groups of equal size.", min=6)] = 10_000,
+    receivers: Annotated[int, option("Number of receivers in all layers, in groups of equal size.", min=6)] = 10_000,
+    layers: Annotated[int, option("Number of layers of receivers.", min=2, max=3)] = 2,
     customers: Annotated[int, option("Number of subscribers, each on two lines.", min=10)] = 1_000_000,
     regions: Annotated[int, option("Number of regions, of two sites each.", min=1)] = 60,
     reach: Annotated[str, option("Maximum delay between two receivers.", metavar="TIME")] = "250ms",
@@ -71,11 +77,19 @@ def world(
     ] = 0.0,
     slots: Annotated[int, option("Number of slots measured in the core.", min=2)] = 1_000,
     follow: Annotated[int, option("Number of slots measured at the subscribers.", min=1)] = 200,
+    together: Annotated[
+        str | None,
+        option(
+            "Bound after the release time, at which subscribers deliver together.",
+            metavar="TIME",
+            unset="the largest p99 arrival time of a city",
+        ),
+    ] = None,
     seed: Annotated[int, option("Random seed; the same seed gives the same result.", min=0)] = 1,
     plots: Annotated[Path | None, option("Write three plots to this directory.", metavar="DIR")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate a large network in bulk: two receiver layers, regions of two lines, a million subscribers.
+    """Simulate a large network in bulk: receivers in layers, regions of two lines, a million subscribers.
 
     The simulation uses arrays instead of objects, and the ring's own timing rules. It prints the releases on time, the
     NACKs at the busiest server, the spread at the subscribers and the latency.
@@ -95,10 +109,12 @@ def world(
             receivers=receivers,
             customers=customers,
             regions=regions,
+            layers=layers,
             reach_ms=duration_ns(reach, "--reach", 1) / 1e6,
             slot_ms=duration_ns(slot, "--slot", 1) / 1e6,
         )
-        plans = [Conditions(each, slots, follow, branch_loss=branch_loss, seed=seed) for each in (loss or [0.01, 0.1])]
+        bound_ms = None if together is None else duration_ns(together, "--together", 1) / 1e6
+        plans = [Conditions(each, slots, follow, 1.0, branch_loss, seed, bound_ms) for each in (loss or [0.01, 0.1])]
         globe = build_globe(*_cities(delays, weights, cities, seed), size, seed)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
@@ -110,7 +126,9 @@ def world(
         "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
     if as_json:
-        shown = [{**asdict(run.conditions), **run.figures()} for run in runs]
+        shown = [
+            {**asdict(run.conditions), **run.figures(), "together_missing": dict(run.missing_cities())} for run in runs
+        ]
         print_json({"world": describe(globe), "runs": shown, "plots": drawn, **cost})
         return
     _show(globe, runs)
@@ -156,3 +174,6 @@ def _show(globe: Globe, runs: list[WorldRun]) -> None:
     figures = [run.figures() for run in runs]
     rows = ((name, *(shape.format(each[key]) for each in figures)) for name, key, shape in ROWS)
     Console().print(table(("", *(f">{run.conditions.loss:.0%} loss" for run in runs)), rows, title=title))
+    for run in runs:
+        cities = ", ".join(f"{name} {share:.1%}" for name, share in run.missing_cities())
+        typer.echo(f"{run.conditions.loss:.0%} loss: cities that miss the bound most: {cities or 'none'}")

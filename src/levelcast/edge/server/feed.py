@@ -6,6 +6,10 @@ all frames, sends the same packets as every other feed. A frame that was sent bu
 crashed gets the same numbers when it is sent again.
 
 - The watermark's grid begins at the first frame of the tape, which is the same at every receiver.
+- A timing record that counts (`levelcast.protocol.pace`) is sent in every session after its frame, so subscribers know
+  a change of the hold time before the first slot to which it applies. Watermarks state the hold time. Before the first
+  timing record it is not on the tape, and that of the ring is used: if a ring is formed with another one, watermarks
+  that a receiver rebuilds from the tape may state the new one for times before. Nothing else differs.
 - A plan arrives in tape records (`levelcast.edge.server.plan_switch`). When it is ready, the feed sends its parts
   as its plan session and a READY mark in every session. After the frame that activates it, every session gets a LAST
   mark as its last record and ends. The new plan's sessions begin at 1. The watermark grid continues across plans.
@@ -15,7 +19,7 @@ crashed gets the same numbers when it is sent again.
 
     offset  type  field
     0       8s    "LVLCEDGE"
-    8       u16   version, 2
+    8       u16   version, 3; 2 has no hold time
     10      u16   reserved, 0
     12      u32   CRC-32 of the first plan
     16      u64   watermark interval
@@ -23,6 +27,9 @@ crashed gets the same numbers when it is sent again.
     32      32s   chain hash of the tape there
     64      u32   bytes of the state of the plans
     68            the state of the plans (`Plans.state`)
+            u64   hold time before the first timing record; 0: not known
+            u32   bytes of the timing records
+                  the last timing records
             u32   CRC-32 of the bytes before
                   the snapshot (`levelcast.wire.snapshot`)
 
@@ -51,6 +58,7 @@ from levelcast.edge.server.packetizer import (
 from levelcast.edge.server.plan_switch import PlanLimits, Plans, Ready, Swapped, session_plan
 from levelcast.edge.server.retransmit_store import RetransmitConfig, Retransmitter
 from levelcast.protocol.history import GENESIS
+from levelcast.protocol.pace import follows, with_change
 from levelcast.records import BadRecords, count_records
 from levelcast.wire import mold
 from levelcast.wire.channel_plan import (
@@ -65,11 +73,17 @@ from levelcast.wire.channel_plan import (
     session_of,
 )
 from levelcast.wire.header import Malformed, Reason
+from levelcast.wire.messages import PaceChange
+from levelcast.wire.pace_change import encode_pace_change, pace_changes
 from levelcast.wire.snapshot import Position, Snapshot, decode_snapshot, encode_snapshot
+from levelcast.wire.watermark import Holds
 
 MAGIC = b"LVLCEDGE"
-VERSION = 2
+VERSION = 3
+_BEFORE_HOLDS = 2
+"""Version of states without a hold time: there was no timing record."""
 _HEADER = Struct("<8sHHIQQ32sI")
+_HOLDS = Struct("<QI")
 _CRC = Struct("<I")
 LINGER_NS = 60_000_000_000
 """Keep the sessions of a replaced plan this long, by the time of the tape."""
@@ -99,6 +113,8 @@ class FeedState(NamedTuple):
     chain: bytes
     plans: bytes
     snapshot: Snapshot
+    first_hold_ns: int = 0
+    changes: tuple[PaceChange, ...] = ()
 
 
 @dataclass(slots=True)
@@ -125,21 +141,28 @@ def decode_state(content: bytes) -> FeedState:
     magic, version, reserved, plan_crc, watermark_ns, slot, chain, plans_size = _HEADER.unpack_from(content)
     if magic != MAGIC:
         raise Malformed(Reason.BAD_MAGIC)
-    if version != VERSION:
+    if version not in (VERSION, _BEFORE_HOLDS):
         raise Malformed(Reason.UNKNOWN_VERSION)
     crc_at = _HEADER.size + plans_size
+    first_hold_ns = holds_size = 0
+    if version == VERSION:
+        if len(content) < crc_at + _HOLDS.size:
+            raise Malformed(Reason.TRUNCATED_BODY)
+        first_hold_ns, holds_size = _HOLDS.unpack_from(content, crc_at)
+        crc_at += _HOLDS.size + holds_size
     if len(content) < crc_at + _CRC.size:
         raise Malformed(Reason.TRUNCATED_BODY)
     if _CRC.unpack_from(content, crc_at)[0] != crc32(content[:crc_at]) or reserved:
         raise Malformed(Reason.BROKEN_SEAL)
-    plans = content[_HEADER.size : crc_at]
+    plans = content[_HEADER.size : _HEADER.size + plans_size]
     Plans().restore(plans)
     snapshot = decode_snapshot(content[crc_at + _CRC.size :])
     try:
         count_records(snapshot.records)
+        changes = tuple(pace_changes(content[crc_at - holds_size : crc_at]))
     except BadRecords as error:
         raise Malformed(Reason.BAD_FIELD, str(error)) from None
-    return FeedState(plan_crc, watermark_ns, slot, chain, plans, snapshot)
+    return FeedState(plan_crc, watermark_ns, slot, chain, plans, snapshot, first_hold_ns, changes)
 
 
 def resume(feed: Feed, states: Iterable[bytes], chain_at: Callable[[int], bytes | None]) -> Feed | None:
@@ -169,7 +192,9 @@ class Feed:
         retransmit: RetransmitConfig | None = None,
         state: FeedState | None = None,
         limits: PlanLimits | None = None,
+        first_hold_ns: int = 0,
     ) -> None:
+        """`first_hold_ns` is the ring's hold time, if the state has none; 0: not known."""
         self.config = config or GatherConfig()
         self.retransmitter = Retransmitter(retransmit)
         self.plans = Plans(limits, stripe)
@@ -190,17 +215,22 @@ class Feed:
         self._beacon_ns = 0
         self._groups: dict[bytes, tuple[int, ...]] = {}
         self._begun = state is not None
+        self._first_hold_ns = first_hold_ns
+        self._changes: list[PaceChange] = []
+        """The last timing records that count."""
         resume = None
         if state is not None:
             assert self.fits(state)
             self.slot, self.chain = state.slot, state.chain
             self.plans.restore(state.plans)
+            self._first_hold_ns, self._changes = state.first_hold_ns or first_hold_ns, list(state.changes)
             self._latest.update(state.snapshot.records)
             _, next_global, marked_ns, frame_ns, positions, _ = state.snapshot
             resume = PacketizerState(dict(positions), marked_ns, frame_ns, next_global)
         if self.plans.current is not None:
             self._plan = session_plan(self.plans.current, stripe)
         self.packetizer = Packetizer(self._plan, 0, stripe=stripe, config=self.config, resume=resume)
+        self.packetizer.holds = self.holds
         self._note_groups()
         for known in (self.plans.current, self.plans.ready):
             if known is not None:
@@ -225,7 +255,22 @@ class Feed:
     def again(self, store_bytes: int, state: FeedState | None) -> Feed:
         """Return a feed with the same plan and settings, from the start of the tape or a state; it sends the same."""
         retransmit = replace(self.retransmitter.config, store_bytes=store_bytes)
-        return type(self)(self._first_plan, self._stripe, self.config, retransmit, state, self.plans.limits)
+        limits, hold_ns = self.plans.limits, self._first_hold_ns
+        return type(self)(self._first_plan, self._stripe, self.config, retransmit, state, limits, hold_ns)
+
+    @property
+    def holds(self) -> Holds:
+        """The hold time, as watermarks state it."""
+        if not self._changes:
+            return Holds(self._first_hold_ns, self._first_hold_ns)
+        last = self._changes[-1]
+        return Holds(last.pace.hold_ns, last.before_ns, last.from_ns)
+
+    def ring_holds(self, hold_ns: int) -> None:
+        """Note the hold time of the ring, which applies until the first timing record; 0: not known."""
+        if hold_ns and not self._changes:
+            self._first_hold_ns = hold_ns
+            self.packetizer.holds = self.holds
 
     @property
     def sessions(self) -> int:
@@ -261,11 +306,14 @@ class Feed:
         if not self._begun:
             start_ns = frame.timestamp_ns - 1
             self.packetizer = Packetizer(self._plan, start_ns, stripe=self._stripe, config=self.config, now=now)
+            self.packetizer.holds = self.holds
             self._begun = True
         self._read_definitions()
         packets = self.packetizer.release(frame.timestamp_ns, frame.first_sequence, content, now)
         self.slot, self.chain = frame.slot, frame.chain
         self.frames += 1
+        for change in pace_changes(content) if control else ():
+            packets += self._change_pace(change, frame.timestamp_ns, now)
         for record in plan_records(content) if control else ():
             packets += self._take(record, frame.timestamp_ns, now)
         self._unread = content
@@ -340,9 +388,20 @@ class Feed:
     def _state(self, snapshot: bytes) -> bytes:
         self._read_definitions()
         plans = self.plans.state()
+        changes = b"".join(encode_pace_change(each) for each in self._changes)
         fields = (self._plan_crc, self.config.watermark_ns, self.slot, self.chain, len(plans))
-        head = _HEADER.pack(MAGIC, VERSION, 0, *fields) + plans
+        head = b"".join(
+            (_HEADER.pack(MAGIC, VERSION, 0, *fields), plans, _HOLDS.pack(self._first_hold_ns, len(changes)), changes)
+        )
         return b"".join((head, _CRC.pack(crc32(head)), snapshot))
+
+    def _change_pace(self, change: PaceChange, frame_ns: int, now: int) -> list[Outgoing]:
+        """Apply a timing record after the frame that contains it; return its packets, none if it does not count."""
+        if not follows(self._changes, change, frame_ns):
+            return []
+        self._changes = with_change(self._changes, change, frame_ns)
+        self.packetizer.holds = self.holds
+        return self.packetizer.say(encode_pace_change(change), now)
 
     # -- plans --------------------------------------------------------------------------------------------
 
@@ -366,7 +425,7 @@ class Feed:
         self.packetizer = Packetizer(
             self._plan, 0, stripe=self._stripe, config=self.config, resume=PacketizerState({}, *resume), now=now
         )
-        self.packetizer.unplanned = unplanned
+        self.packetizer.unplanned, self.packetizer.holds = unplanned, self.holds
         self._note_groups()
         return out
 

@@ -173,13 +173,19 @@ class EdgeServer:
                     self._send_to(group, number, out.buffer, out.ends, now)
         return self._take_effects()
 
-    def released(self, release: Release, content: bytes | bytearray, now: int) -> list[EdgeEffect]:
-        """Send a frame's packets. `step` stores them, and adds the records to the snapshot."""
+    def released(
+        self, release: Release, content: bytes | bytearray, now: int, ring_hold_ns: int = 0
+    ) -> list[EdgeEffect]:
+        """Send a frame's packets. `step` stores them, and adds the records to the snapshot.
+
+        `ring_hold_ns` is the hold time of the ring before all timing records; 0: not known.
+        """
         feed = self.feed
         if feed.ended:
             return []
         control = any(run.source == CONTROL_SOURCE for run in release.frame.runs)
         sent = feed.release(release.frame, content, now, control=control)
+        feed.ring_holds(ring_hold_ns)
         if release.late or release.delayed:
             self._send_paced(sent, now)
         else:

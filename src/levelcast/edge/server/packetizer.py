@@ -1,17 +1,17 @@
 """Convert one stripe's released frames to the packets of its sessions.
 
 1. A record is sent in the session that the plan assigns to its instrument. A record without an instrument (id 0: a
-   venue's halt, a system message) is sent in every session, except records of the ring (floor `CONTROL_SOURCE`), which
-   are not sent. An instrument without a session uses the plan's default session; if there is none, its records are
-   counted and not sent.
+   venue's halt, a system message) is sent in every session, except records of the ring (floor `CONTROL_SOURCE`): of
+   these the feed sends the timing records that count, after their frame. An instrument without a session uses the
+   plan's default session; if there is none, its records are counted and not sent.
 2. Within a session, records keep the order of the sequence and are numbered from 1. A packet never contains records
    of two frames: the records that a slot releases are sent immediately.
 3. Watermarks are on a grid of multiples of the interval, not on a timer. Every session gets one for each grid point G,
    in a separate packet, after all frames with a timestamp up to G and before all later ones.
-4. So the packets of a session, byte for byte, are a function of the frames, the plan and the interval. Every receiver
-   sends the same packets, in whatever steps it learns what is complete. A subscriber may use any packet from any
-   receiver, and a restarted edge continues the numbering from its tape. Only heartbeats depend on a clock, and they
-   have no number.
+4. So the packets of a session, byte for byte, are a function of the frames, the plan, the interval and the hold time.
+   Every receiver sends the same packets, in whatever steps it learns what is complete. A subscriber may use any packet
+   from any receiver, and a restarted edge continues the numbering from its tape. Only heartbeats depend on a clock, and
+   they have no number.
 5. A session in which nothing was sent for an interval gets a heartbeat. While the ring advances, watermarks are more
    frequent than that. Heartbeats without watermarks mean that the edge runs and the ring does not advance.
 
@@ -44,7 +44,7 @@ from levelcast.records import NO_INSTRUMENT, record_places
 from levelcast.wire import mold
 from levelcast.wire.messages import CONTROL_SOURCE
 from levelcast.wire.mold import session_name
-from levelcast.wire.watermark import Watermark, encode_watermark
+from levelcast.wire.watermark import UNKNOWN_HOLDS, Watermark, encode_watermark
 
 _NO_SESSION = -1
 _MAX_SESSIONS = 2**15 - 1
@@ -177,6 +177,8 @@ class Packetizer:
         self.config = config or GatherConfig()
         self.unplanned = 0
         """Records of instruments without a session."""
+        self.holds = UNKNOWN_HOLDS
+        """The hold time that watermarks state."""
         self._stripe = stripe
         self._plan = plan
         self._state = resume or PacketizerState({}, start_ns, start_ns, 1)
@@ -296,7 +298,7 @@ class Packetizer:
             return out
         grid_ns = (self.marked_ns // interval_ns + 1) * interval_ns
         while grid_ns <= upto_ns:
-            out += self.say(encode_watermark(Watermark(grid_ns, self.next_global, self._stripe)), now)
+            out += self.say(encode_watermark(Watermark(grid_ns, self.next_global, self._stripe, self.holds)), now)
             self.marked_ns = grid_ns
             grid_ns += interval_ns
         return out

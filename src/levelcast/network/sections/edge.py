@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 from levelcast.network.fields import Fields, did_you_mean, known, show
 from levelcast.network.keys import NONE, FileKey, FileTable
 from levelcast.network.line_assignment import share_of_line
-from levelcast.network.model import PORTS_PER_STRIPE, Edge, MulticastGroup
+from levelcast.network.model import LONGEST_TOGETHER_NS, PORTS_PER_STRIPE, Edge, MulticastGroup
 from levelcast.network.sections.draft import ID_LIMIT, LEAST_PACKET, MOST_PACKET, Draft
 from levelcast.units import PACKET_HEADERS, show_ns, show_rate
 from levelcast.wire.parts import MAX_LINES
@@ -29,6 +29,12 @@ TABLES = (
                 "store", "memory of each receiver for retransmission, per session", f"{_DEFAULTS.store_bytes >> 20}MiB"
             ),
             FileKey("watermark", "interval of the watermarks in each session", show_ns(_DEFAULTS.watermark_ns)),
+            FileKey(
+                "together",
+                "subscribers deliver each record this long after its release time, all at the same time "
+                "([edge.md](edge.md#release-at-the-subscriber)); at most 10 s",
+                "as it arrives",
+            ),
             FileKey("ttl", "hop limit of edge packets", f"{_DEFAULTS.ttl}"),
             FileKey(
                 "group", "multicast groups for subscribers, with the keys of `[[edge.group]]`", NONE, "array of tables"
@@ -75,6 +81,7 @@ def read(root: Fields, draft: Draft) -> None:
     values = known(
         groups=_read_groups(fields, draft, packet or _DEFAULTS.packet_bytes),
         watermark_ns=fields.duration("watermark"),
+        together_ns=fields.duration("together"),
         ttl=fields.whole("ttl", 1, 255),
         packet_bytes=packet,
         trains=fields.flag("trains"),
@@ -83,6 +90,8 @@ def read(root: Fields, draft: Draft) -> None:
     edge = Edge(**values)
     if edge.store_bytes < _LEAST_STORE:
         fields.problem("store", f"has {edge.store_bytes:,} bytes for retransmission; the minimum is 1MB")
+    if edge.together_ns is not None and edge.together_ns > LONGEST_TOGETHER_NS:
+        fields.problem("together", f"has together = {show_ns(edge.together_ns)}; the maximum is 10 s")
     draft.add(edge=edge)
 
 

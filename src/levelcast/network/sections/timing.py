@@ -58,6 +58,16 @@ _KEYS = (
         show_ns(_DEFAULTS.scheduling_ns),
     ),
     FileKey("clock_error", "maximum error of any clock against UTC", show_ns(_DEFAULTS.clock_error_ns)),
+    FileKey(
+        "asymmetry",
+        "error of clock offsets between receivers, from paths that differ by direction (C2)",
+        show_ns(_DEFAULTS.asymmetry_ns),
+    ),
+    FileKey(
+        "leap",
+        'before a leap second receivers `"stop"`; with `"smear"` all time sources smear it (C4)',
+        f'`"{_DEFAULTS.leap}"`',
+    ),
     FileKey("transmit", "X, transmission time of a request and its reply", f"{_DEFAULTS.transmit_ns}"),
     FileKey(
         "process",
@@ -116,7 +126,8 @@ def _read_rules(fields: Fields, base: TimingRules) -> TimingRules:
             base = replace(base, hold_auto=False)
     durations = {f"{key}_ns": fields.duration(key) for key in names}
     durations |= {
-        f"{key}_ns": fields.duration(key, zero=True) for key in ("clock_error", "transmit", "process", "scheduling")
+        f"{key}_ns": fields.duration(key, zero=True)
+        for key in ("clock_error", "asymmetry", "transmit", "process", "scheduling")
     }
     for key in ("lengthen_after", "shorten_after"):
         if (found := durations[f"{key}_ns"]) is not None and found < LEAST_WINDOW_NS:
@@ -126,6 +137,7 @@ def _read_rules(fields: Fields, base: TimingRules) -> TimingRules:
     values = known(
         mode=fields.choice("mode", "pipelined", "lockstep"),
         witness=_read_witness(fields),
+        leap=fields.choice("leap", "stop", "smear"),
         attempts=fields.whole("attempts", 1, 1000),
         nack_sets=_read_nack_sets(fields),
         late_target=_read_late_target(fields),

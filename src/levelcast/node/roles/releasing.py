@@ -30,7 +30,7 @@ class ReleasingRole(Role):
         Metric("witnessed", "slot_witnessed", "Everything up to this slot is witnessed (rule 8)."),
         Metric("released_slot", "slot_released", "Everything up to this slot is released."),
         Metric("timing.hold_ns", "hold_seconds", "Hold time in force.", 1e-9),
-        Metric("timing.version", "timing_version", "Version of the timing record that applies now; 0: none."),
+        Metric("timing.record.version", "timing_version", "Version of the last timing record."),
         Metric("timing.needed_p999_ns", "needed_seconds", "0.999 quantile of the needed hold time, last minute.", 1e-9),
         Metric("complete_upto_ns", "complete_seconds", "Everything stamped up to this time is released.", 1e-9),
         Metric("gaps", "gaps", "Slots with missing data that is being requested (rule 5)."),
@@ -97,6 +97,7 @@ class ReleasingRole(Role):
                 setup.now,
                 lambda: machine.wake_ns,
                 machine.lines,
+                ring_hold_ns=machine.ring_hold_ns,
             )
             yield self.edge
         if network.tape.keep_bytes is not None or network.tape.keep_age_ns is not None:
@@ -148,7 +149,7 @@ class ReleasingRole(Role):
                 for source, position in sorted(said.sources.items())
             },
             "unlisted_sources": list(said.unlisted),
-            "timing": {"version": said.pace_version, "hold_ns": said.hold_ns, "beat_ns": said.beat_ns} | self._needs(),
+            "timing": timing_as_json(said) | self._needs(),
             "tape_bytes": self.store.tape.size_bytes,
             "tape_segments": self.store.tape.segments,
         }
@@ -173,6 +174,13 @@ def hold_rules(network: Network, stripe: str) -> HoldRules | None:
         2 * derived.timing.slot_ns,
         derived.rule_6_ns,
     )
+
+
+def timing_as_json(said: ListenerStatus) -> Status:
+    """Return the hold time and the beat interval in use, and the last timing record (rule W9)."""
+    last = said.timing_record
+    record = {"version": last.version, "from_ns": last.from_ns, "hold_ns": last.pace.hold_ns} if last else None
+    return {"hold_ns": said.hold_ns, "beat_ns": said.beat_ns, "record": record}
 
 
 def ring_as_json(ring: RingTimes | None) -> Status | None:

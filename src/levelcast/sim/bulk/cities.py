@@ -5,7 +5,8 @@
   hold time of all (rule 6). Subscribers are in every city, in proportion to its weight.
 - `levelcast.network.regions.plan` plans the regions. Each has primaries in proportion to its subscribers, at least one.
   Every primary has the same number of secondaries: 100 groups of 100 are the paper's 10,000 receivers in two layers
-  (MS §4.1). The receivers of a group are at the two sites of their region in turn.
+  (MS §4.1). In three layers each of them has the same number of secondaries of its own. The receivers of a group are at
+  the two sites of their region in turn.
 - A subscriber receives from one receiver at each site of its region. Subscribers are assigned to receivers in turn.
   Sources are in the largest cities.
 """
@@ -13,6 +14,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isqrt
 
 import numpy as np
 
@@ -38,6 +40,7 @@ class Size:
     customers: int = 1_000_000
     sources: int = 20
     regions: int = 60
+    layers: int = 2
     reach_ms: float = 250.0
     bound: float = 6.0
     """Maximum ratio of a region's subscribers to the mean."""
@@ -51,12 +54,30 @@ class Size:
             raise ValueError(
                 f"{self.receivers} receivers and {self.primaries} primaries do not form equal groups of two or more"
             )
+        if not 2 <= self.layers <= 3 or self.receivers < self.layers * self.primaries:
+            raise ValueError(
+                f"{self.layers} layers of {self.receivers} receivers, {self.primaries} of them primaries; use 2, or 3 "
+                "with three receivers or more per primary"
+            )
         if not 1 <= self.regions <= self.primaries:
             raise ValueError(f"{self.regions} regions for {self.primaries} primaries; use 1 to {self.primaries}")
         if self.customers < self.primaries or self.sources < 1:
             raise ValueError("too few subscribers or sources; use at least one subscriber per primary, and one source")
         if self.slot_ms <= 0 or self.reach_ms <= 0:
             raise ValueError("slot and reach must be longer than 0")
+
+    @property
+    def groups(self) -> tuple[int, int]:
+        """Secondaries of a primary, and of each of those; the second is 0 in two layers.
+
+        >>> Size().groups, Size(receivers=100_000, layers=3).groups
+        ((99, 0), (27, 36))
+        """
+        below = self.receivers // self.primaries - 1
+        if self.layers == 2:
+            return below, 0
+        upper = max(each for each in range(1, isqrt(below) + 1) if below % each == 0)
+        return upper, below // upper - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +107,8 @@ class Globe:
             process_ns=5 * MS,
             reach_ns=int(reach * MS),
         )
-        shape = Shape("pipelined", int(size.slot_ms * MS), size.primaries // 2 + 1, size.primaries, servers=2, layers=1)
+        needed, layers = size.primaries // 2 + 1, size.layers - 1
+        shape = Shape("pipelined", int(size.slot_ms * MS), needed, size.primaries, servers=2, layers=layers)
         return derive(path, shape)
 
     def core(self, loss: float, *, branch_loss: float = 0.0) -> Core:
@@ -125,10 +147,8 @@ def build_globe(delays: Delays, weights: Matrix, size: Size, seed: int = 1) -> G
     groups = share_out(regions.load(), size.primaries, 1)
     # Ring neighbours are in different regions if possible: an outage of one region then hits no consecutive slots.
     turns = np.concatenate([np.flatnonzero(groups > turn) for turn in range(int(groups.max()))])
-    each = size.receivers // size.primaries
-    home = np.concatenate([np.arange(size.primaries), np.repeat(np.arange(size.primaries), each - 1)])
-    member = np.concatenate([np.zeros(size.primaries, np.intp), np.tile(np.arange(1, each), size.primaries)])
-    region_of = turns[home]
+    home, primary, member = _layers(size)
+    region_of = turns[primary]
     city = regions.sites[region_of, member % 2]
     members = [
         [np.flatnonzero((region_of == region) & (member % 2 == site)) for site in (0, 1)]
@@ -139,6 +159,20 @@ def build_globe(delays: Delays, weights: Matrix, size: Size, seed: int = 1) -> G
     sources = sites[np.argsort(-weights[sites], kind="stable")][: size.sources]
     customers = _customers(regions, members, size, seed)
     return Globe(size, delays, regions, city, home, sources, customers, longest_ms, seed)
+
+
+def _layers(size: Size) -> tuple[Indexes, Indexes, Indexes]:
+    """Return the home, the primary and the number in its group of each receiver, layer by layer."""
+    home = primary = np.arange(size.primaries)
+    homes, primaries, members = [home], [primary], [np.zeros(size.primaries, np.intp)]
+    layer = home
+    for group in filter(None, size.groups):
+        homes.append(np.repeat(layer, group))
+        members.append(np.tile(np.arange(1, group + 1), len(layer)))
+        primary = np.repeat(primary, group)
+        primaries.append(primary)
+        layer = np.arange(len(primary)) + int(layer[-1]) + 1
+    return np.concatenate(homes), np.concatenate(primaries), np.concatenate(members)
 
 
 def _customers(regions: Regions, members: list[list[Indexes]], size: Size, seed: int) -> BulkSubscribers:

@@ -3,9 +3,10 @@
 Member j claims slot t in its first beat after it and its secondaries have everything up to t: at said_j(t). The slot is
 due for all at the w-th smallest of said_j(t) + H_j, and a receiver knows that once it has heard w such beats.
 
-- A secondary's `have` is in its group token, every β (`group_round_ns`). One that lacks a slot delays the claim no
-  longer than Δ_A allows (`StripeConfig.patience_ns`). Each secondary is treated alone: one that counts again while the
-  primary waits for another does not delay it. So claims are up to β early if Δ_A is so short that many are left out.
+- A secondary's `have` is in its group token, every β (`group_round_ns`), as the lowest of its own group if it has one.
+  One that lacks a slot delays the claim no longer than Δ_A allows (`StripeConfig.patience_ns`). Each secondary is
+  treated alone: one that counts again while the primary waits for another does not delay it. So claims are up to β
+  early if Δ_A is so short that many are left out.
 - A lost beat delays a claim by β, because the next one repeats it. A receiver that loses one is late alone if the slot
   is due meanwhile.
 - Beats are drawn for at most `MOST_EARS` receivers. The other secondaries hear the same as one in their city.
@@ -14,11 +15,12 @@ due for all at the w-th smallest of said_j(t) + H_j, and a receiver knows that o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from levelcast.sim.bulk.paths import GUARD_MS, NS_PER_MS, Floats, Indexes, Paths, Times
+from levelcast.sim.bulk.paths import GUARD_MS, NS_PER_MS, Floats, Indexes, SitePaths, Times
 from levelcast.timing.secondary import group_round_ns, patience_ns
 
 MOST_EARS = 500
@@ -37,7 +39,7 @@ class Heard(NamedTuple):
 class BulkClaims:
     """The claims of all members."""
 
-    def __init__(self, paths: Paths) -> None:
+    def __init__(self, paths: SitePaths) -> None:
         core = self._core = paths.core
         timing = core.timing
         self._paths, self._rng = paths, paths.rng
@@ -48,9 +50,11 @@ class BulkClaims:
         farthest_ms = paths.quantile[members][:, np.unique(core.city)].max(axis=1)
         self.cutoff_ms: Times = (farthest_ms + 2 * core.clock_error_ms + GUARD_MS).astype(np.float64)
         """H_j of each member."""
-        left_ms = timing.hold_ns / NS_PER_MS - self._beat_ms - self.cutoff_ms
-        self.patience_ms: Times = np.clip(left_ms, 0.0, patience_ns(timing) / NS_PER_MS)
-        """Time after a slot for which a secondary may delay the claim of each member."""
+        self.patience_ms: Times = self._patience_ms()
+        """Time after a slot for which a secondary may delay the claim of each receiver above the lowest layer."""
+        order = np.argsort(core.home[self._m :], kind="stable") + self._m
+        starts = np.searchsorted(core.home[order], np.arange(len(self.patience_ms) + 1)).tolist()
+        self._groups: list[Indexes] = [order[start:end] for start, end in pairwise(starts)]
         self._ear, ears = self._ears()
         own = ears[:, None] == np.arange(self._m)
         self._delay, self._jitter, loss = (
@@ -60,6 +64,17 @@ class BulkClaims:
         same_city = core.city[ears][:, None] == members
         loss = 1 - (1 - loss) * np.where(same_city, 1, np.float32(1 - core.branch_loss))
         self._loss: Floats = np.maximum(loss, np.float32(1e-9)).astype(np.float32)
+
+    def _patience_ms(self) -> Times:
+        core, timing, layers = self._core, self._core.timing, self._core.layer_starts
+        left_ms = timing.hold_ns / NS_PER_MS - self._beat_ms - self.cutoff_ms
+        found = [np.clip(left_ms, 0.0, patience_ns(timing, max(1, len(layers) - 2)) / NS_PER_MS)]
+        for layer, (start, end) in enumerate(pairwise(layers[1:-1]), 1):
+            home = core.home[start:end]
+            hop_ms = self._paths.quantile[core.city[start:end], core.city[home]] + 2 * core.clock_error_ms + GUARD_MS
+            left_ms = left_ms[home - layers[layer - 1]] - self._beat_ms - hop_ms
+            found.append(np.clip(left_ms, 0.0, patience_ns(timing, len(layers) - 2 - layer) / NS_PER_MS))
+        return np.concatenate(found)
 
     def _ears(self) -> tuple[Indexes, Indexes]:
         """Return the ear of each receiver, and the receiver that each ear is at: primaries have their own."""
@@ -79,16 +94,7 @@ class BulkClaims:
 
         `have_ms` is the true time, after those `times` of the slots, at which each receiver has everything up to it.
         """
-        covered: Times = have_ms[:, : self._m] + times[:, None]
-        order = np.argsort(self._core.home[self._m :], kind="stable") + self._m
-        starts = np.searchsorted(self._core.home[order], np.arange(self._m + 1))
-        for site in range(self._m):
-            group = order[starts[site] : starts[site + 1]]
-            if len(group):
-                reported = self._reported(have_ms[:, group] + times[:, None], group, site)
-                lagging = times + self.patience_ms[site] - self._core.clock_ms[site]
-                delayed = [_covered_ms(covered[:, site], column, lagging) for column in reported.T]
-                covered[:, site] = np.max(delayed, axis=0)
+        covered = np.stack([self._covered(have_ms, times, member) for member in range(self._m)], axis=1)
         local = covered + self._core.clock_ms[: self._m]
         said: Times = np.ceil((local - self._place_ms) / self._beat_ms) * self._beat_ms + self._place_ms
         return said
@@ -98,6 +104,17 @@ class BulkClaims:
         place_ms = self._place_ms[members]
         beat: Times = (np.floor((at_ms - place_ms) / self._beat_ms) + 1) * self._beat_ms + place_ms
         return beat
+
+    def _covered(self, have_ms: Floats, times: Times, node: int) -> Times:
+        """Return when a receiver may report each slot: it and all below it have it, or do not count."""
+        own: Times = have_ms[:, node] + times
+        if node >= len(self._groups) or not len(group := self._groups[node]):
+            return own
+        below = np.stack([self._covered(have_ms, times, each) for each in group.tolist()], axis=1)
+        reported = self._reported(below, group, node)
+        lagging = times + self.patience_ms[node] - self._core.clock_ms[node]
+        delayed: Times = np.max([_covered_ms(own, column, lagging) for column in reported.T], axis=0)
+        return delayed
 
     def _reported(self, have_ms: Times, group: Indexes, site: int) -> Times:
         """Return when the primary has received the first group token of each secondary with each slot."""

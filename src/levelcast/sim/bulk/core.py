@@ -1,4 +1,4 @@
-"""Simulate the core in bulk: thousands of receivers in two layers as arrays, with the ring's timing rules.
+"""Simulate the core in bulk: thousands of receivers in layers as arrays, with the ring's timing rules.
 
 The exact simulator runs the protocol's classes. This model applies its *rules* to arrays, slot by slot, so that 10,000
 receivers need only seconds. It implements these rules of pipelined mode:
@@ -14,7 +14,8 @@ receivers need only seconds. It implements these rules of pipelined mode:
 | 7, 8 | members claim in beats; a slot is released at timestamp + Δ_A, or late at the w-th smallest of said_j + H_j |
 |   | (`levelcast.sim.bulk.claims`) |
 | 10 | a source that misses its acknowledgement sends again |
-| 11 | secondaries send `have` every β; a primary's beat claims the lowest of its group, without those that lag |
+| 11 | secondaries send `have` every β; a primary's beat claims the lowest of its group, without those that lag. So do |
+|   | secondaries with a group of their own, layer by layer |
 
 Not modelled: lockstep, NACK sets, faults and reformation (rule 12), credit, processing time and claims in tokens. A gap
 of several packets counts as several requests. `tests/test_sim_bulk_core.py` compares the model with the exact simulator
@@ -36,7 +37,7 @@ import numpy.typing as npt
 from levelcast.protocol.gaps import MOST_ATTEMPTS
 from levelcast.protocol.loss import MAX_OPEN_SLOTS
 from levelcast.sim.bulk.claims import BulkClaims
-from levelcast.sim.bulk.paths import NS_PER_MS, Core, Flags, Floats, Indexes, Paths, Times
+from levelcast.sim.bulk.paths import NS_PER_MS, Core, Flags, Floats, Indexes, SitePaths, Times
 from levelcast.sim.bulk.repair import BulkRepair, Item, RequestCounts
 
 PUNCTUAL_MS = 1.0
@@ -113,7 +114,7 @@ class BulkCore:
         self.hold_ms = timing.hold_ns / NS_PER_MS
         self.resend_ms = timing.resend_ns / NS_PER_MS
         self.rng = np.random.default_rng(seed)
-        self._paths = Paths(core, self.rng)
+        self._paths = SitePaths(core, self.rng)
         self._repair = BulkRepair(self._paths)
         self._claims = BulkClaims(self._paths)
         self._missing_ms = [self._paths.missing_after_ms(int(city)) - core.clock_ms for city in core.city[: self.m]]

@@ -33,6 +33,7 @@ BIN_MS = 0.1
 EARLIEST_MS = -10.0
 LATEST_MS = 4_000.0
 BINS = int((LATEST_MS - EARLIEST_MS) / BIN_MS)
+PLACE_BINS = int(LATEST_MS - EARLIEST_MS)
 MOST_ROUNDS = 200
 GUARANTEED, LATEST_ONLY, BEST_EFFORT = range(3)
 
@@ -74,6 +75,8 @@ class EdgeRun:
     slots: int
     arrivals: Counts
     """Histogram of the arrival times of packets at subscribers, by region (row); bins of 0.1 ms from `EARLIEST_MS`."""
+    places: npt.NDArray[np.int32]
+    """The same by city of the subscribers (row), in bins of 1 ms."""
     spread_ms: Times
     """Time from the first to the last subscriber in the world that receives a packet, by slot."""
     region_spread_ms: Times
@@ -98,6 +101,34 @@ class EdgeRun:
         """Return the time between the 1 % and the 99 % quantile of arrivals, for each region with subscribers."""
         regions = np.flatnonzero(self.arrivals.any(axis=1)).tolist()
         return [self.quantile_ms(0.99, region) - self.quantile_ms(0.01, region) for region in regions]
+
+    def bound_ms(self, share: float = 0.99) -> float:
+        """Return the largest quantile (`share`) of the arrival times in a city: a bound that every city meets."""
+        counts = self.places[self.places.any(axis=1)]
+        passed = np.cumsum(counts, axis=1)
+        bins = (passed >= share * passed[:, -1:]).argmax(axis=1)
+        return float(EARLIEST_MS + bins.max(initial=0) + 1.0)
+
+    def missed(self, bound_ms: float) -> npt.NDArray[np.float64]:
+        """Return the fraction of packets that arrive after a bound, for each city; 0 for one without subscribers."""
+        after = self.places[:, max(0, int(np.ceil(bound_ms - EARLIEST_MS))) :].sum(axis=1)
+        found: npt.NDArray[np.float64] = after / np.maximum(self.places.sum(axis=1), 1)
+        return found
+
+    def together_quantile_ms(self, share: float, bound_ms: float, clock_ms: float) -> float:
+        """Return a quantile of the times at which subscribers deliver with a bound, by clocks within `clock_ms`.
+
+        A packet that arrives before the bound waits for it by the subscriber's clock. The errors of the clocks are
+        uniform, and independent of the arrival.
+        """
+        counts = self.arrivals.sum(axis=0)
+        at = int((bound_ms - EARLIEST_MS) / BIN_MS)
+        reach = int(clock_ms / BIN_MS)
+        delivered = counts.astype(np.float64)
+        delivered[:at] = 0.0
+        delivered[at - reach : at + reach + 1] += counts[:at].sum() / (2 * reach + 1)
+        passed = np.cumsum(delivered)
+        return EARLIEST_MS + BIN_MS * (int(np.searchsorted(passed, share * passed[-1])) + 0.5)
 
 
 def histogram_quantile(counts: Counts, share: float) -> float:
@@ -139,7 +170,8 @@ class BulkEdge:
         regions = len(self._customers.starts) - 1
         slots, arrivals = len(chosen), np.zeros((regions, BINS), np.int64)
         nacks, asked = np.zeros(len(self._city), np.int64), np.zeros(slots, np.int64)
-        run = EdgeRun(slots, arrivals, np.zeros(slots), np.zeros((regions, slots)), nacks, asked)
+        places = np.zeros((len(self._delays.names), PLACE_BINS), np.int32)
+        run = EdgeRun(slots, arrivals, places, np.zeros(slots), np.zeros((regions, slots)), nacks, asked)
         soonest, latest = np.full(len(chosen), np.inf), np.full(len(chosen), -np.inf)
         for region in range(regions):
             part = slice(int(self._customers.starts[region]), int(self._customers.starts[region + 1]))
@@ -152,11 +184,19 @@ class BulkEdge:
                 soonest[number], latest[number] = min(soonest[number], low), max(latest[number], high)
                 bins = ((there - EARLIEST_MS) / BIN_MS).astype(np.int32)
                 run.arrivals[region] += np.bincount(np.clip(bins, 0, BINS - 1), minlength=BINS)
+                self._add_places(run, part, came)
             if tell is not None:
                 tell(region + 1, regions)
         run.spread_ms = latest - soonest
         run.slowest_ms = float(latest.max(initial=0.0))
         return run
+
+    def _add_places(self, run: EdgeRun, part: slice, came: Floats) -> None:
+        found = np.isfinite(came)
+        bins = np.clip(came[found] - np.float32(EARLIEST_MS), 0, PLACE_BINS - 1).astype(np.int64)
+        places, where = np.unique(self._customers.place[part][found], return_inverse=True)
+        counts = np.bincount(where * PLACE_BINS + bins, minlength=len(places) * PLACE_BINS)
+        run.places[places] += counts.reshape(len(places), PLACE_BINS).astype(np.int32)
 
     def _line(self, receiver: npt.NDArray[np.int32], part: slice) -> _Line:
         at, to = self._city[receiver], self._customers.place[part]

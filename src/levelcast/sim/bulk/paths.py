@@ -24,7 +24,10 @@ GUARD_MS = GUARD_NS / NS_PER_MS
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """Location of all receivers. Receivers 0 to m − 1 are the primaries in ring order, with `home` = own index."""
+    """Location of all receivers, layer by layer.
+
+    Receivers 0 to m − 1 are the primaries in ring order, with `home` = own index. The others' is in the layer above.
+    """
 
     delays: Delays
     city: Indexes
@@ -48,8 +51,17 @@ class Core:
     def primaries(self) -> int:
         return int((self.home == np.arange(len(self.home))).sum())
 
+    @property
+    def layer_starts(self) -> list[int]:
+        """First receiver of each layer, and the number of receivers."""
+        starts, numbers = [0, self.primaries], np.arange(self.receivers)
+        while starts[-1] < self.receivers:
+            below = (self.home >= starts[-2]) & (self.home < starts[-1]) & (numbers >= starts[-1])
+            starts.append(starts[-1] + int(below.sum()))
+        return starts
 
-class Paths:
+
+class SitePaths:
     """Messages between cities, and between receivers."""
 
     def __init__(self, core: Core, rng: np.random.Generator) -> None:

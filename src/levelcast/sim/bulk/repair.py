@@ -3,22 +3,24 @@
 | who | asks | simulated |
 |---|---|---|
 | primary | the slot owner and two helpers by nearness at once; for a gap only helpers | event by event, in time order |
-| secondary | its primary | as arrays, attempt by attempt |
+| secondary | its primary | as arrays, attempt by attempt, layer by layer |
 
-Replies to secondaries influence no other receiver, so the primaries are simulated first. The reply to a second primary
-within τ_r is multicast. Whom to ask, when first and how often is as in `levelcast.protocol.repair_plan`.
+Replies to secondaries influence no receiver of their layer or above, so the primaries are simulated first. The reply to
+a second primary within τ_r is multicast. Whom to ask, when first and how often is as in
+`levelcast.protocol.repair_plan`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from levelcast.protocol.repair_plan import HELPERS, MOST_DOUBLED, PATIENT_AFTER, SECONDARY_DOUBLED, SHORTEST_NS
-from levelcast.sim.bulk.paths import NS_PER_MS, Indexes, Paths, Times
+from levelcast.sim.bulk.paths import NS_PER_MS, Indexes, SitePaths, Times
 
 MOST_ROUNDS = 400
 """Requests continue after a fault, but end after this many attempts."""
@@ -58,11 +60,12 @@ class Item:
 class BulkRepair:
     """The requests of all receivers."""
 
-    def __init__(self, paths: Paths) -> None:
+    def __init__(self, paths: SitePaths) -> None:
         core = self.core = paths.core
         timing = core.timing
         self._paths = paths
         self._m, self._n = core.primaries, core.receivers
+        self._layer_starts = core.layer_starts
         self._request_ms = timing.request_ns / NS_PER_MS
         self._give_up_ms = timing.attempts * self._request_ms
         self._late_ms = timing.late_ns / NS_PER_MS
@@ -90,12 +93,13 @@ class BulkRepair:
         wanting = np.flatnonzero(missing)
         if not len(wanting):
             return
-        primaries = int(np.searchsorted(wanting, self._m))
         first = np.zeros(self._n, np.int64)
+        _, primaries, *bounds = np.searchsorted(wanting, self._layer_starts).tolist()
         if primaries:
             self._ask_members(items, wanting[:primaries].tolist(), begin_ms, owner, most, first)
-        if primaries < len(wanting):
-            self._ask_primary(items, wanting[primaries:], begin_ms, most, first)
+        for begin, end in pairwise([primaries, *bounds]):
+            if begin < end:
+                self._ask_primary(items, wanting[begin:end], begin_ms, most, first)
         if self.counting:
             self.counts.nacks_peak = max(self.counts.nacks_peak, int(first.max()))
 
@@ -184,7 +188,7 @@ class BulkRepair:
     def _ask_primary(
         self, items: list[Item], asking: Indexes, begin_ms: Times, most: int, first: npt.NDArray[np.int64]
     ) -> None:
-        """Simulate the requests of secondaries: all primaries' times are known by now."""
+        """Simulate the requests of one layer of secondaries: the times of the layer above are known by now."""
         counts, city = self.counts, self.core.city
         asked_ms = begin_ms[asking]
         for attempt in range(most):

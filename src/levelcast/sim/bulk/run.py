@@ -34,6 +34,8 @@ class Conditions:
     packets_per_slot: float = 1.0
     branch_loss: float = 0.0
     seed: int = 1
+    together_ms: float | None = None
+    """Bound of the subscribers after the release time; None: the largest p99 of the arrival times in a city."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.loss <= 0.5 or not 0.0 <= self.branch_loss <= 0.5:
@@ -51,10 +53,26 @@ class WorldRun:
     core: CoreRun
     edge: EdgeRun
     primaries: int
+    secondaries: int
+    """Those of one primary, without the layer below."""
+    clock_error_ms: float = 0.0
+    cities: tuple[str, ...] = ()
 
     @property
     def hold_ms(self) -> float:
         return self.timing.hold_ns / NS_PER_MS
+
+    def missing_cities(self, most: int = 5) -> list[tuple[str, float]]:
+        """Return the cities with the largest fractions of packets that miss the bound, and these."""
+        missed = self.edge.missed(self.together_ms)
+        order = np.argsort(-missed, kind="stable")[:most].tolist()
+        return [(self.cities[city], float(missed[city])) for city in order if missed[city] > 0]
+
+    @property
+    def together_ms(self) -> float:
+        """The bound with which subscribers deliver together."""
+        given = self.conditions.together_ms
+        return self.edge.bound_ms() if given is None else given
 
     @property
     def instant_ms(self) -> Times:
@@ -129,18 +147,33 @@ class WorldRun:
             "edge_nacks_mean": float(edge.nacks.mean() / edge.slots),
             "edge_nacks_per_packet": float(edge.asked.sum() / edge.slots),
             **{f"latency_p{name}_ms": self.latency_ms(at) for name, at in _SHARES},
+            **self._together_figures(),
+        }
+
+    def _together_figures(self) -> dict[str, float]:
+        """Return metrics of subscribers that deliver at the release time plus the bound."""
+        edge, bound_ms, clock_ms = self.edge, self.together_ms, self.clock_error_ms
+        low, middle, high = (edge.together_quantile_ms(share, bound_ms, clock_ms) for share in (0.01, 0.5, 0.99))
+        missed = edge.missed(bound_ms)
+        delivered = edge.places.sum(axis=1)
+        return {
+            "together_ms": bound_ms,
+            "together_spread_p1_p99_ms": high - low,
+            "together_p50_ms": middle,
+            "together_missed": float((missed * delivered).sum() / max(int(delivered.sum()), 1)),
+            "together_missed_worst_city": float(missed.max(initial=0.0)),
         }
 
     def _load_figures(self) -> dict[str, float]:
         """Return the messages/s that a receiver receives, next to the packets themselves."""
         slots_per_s = 1e9 / self.timing.slot_ns
         packets_per_s = self.core.packets_counted / len(self.core.slots) * slots_per_s
-        group = self.core.release.shape[1] // self.primaries
+        round_ns = group_round_ns(self.timing, self.timing.beat_ns, self.secondaries)
         copies = self.core.copies / max(self.core.packets_counted, 1) / self.core.release.shape[1]
         return {
             "tokens_per_s": slots_per_s,
             "packets_per_s": packets_per_s,
-            "group_tokens_per_s": (group - 1) * 1e9 / group_round_ns(self.timing, self.timing.beat_ns, group - 1),
+            "group_tokens_per_s": self.secondaries * 1e9 / round_ns,
             "answers_per_s": copies * packets_per_s,
         }
 
@@ -173,4 +206,13 @@ def run_world(globe: Globe, conditions: Conditions, tell: Tell | None = None) ->
     rules = EdgeRules(branch_loss=conditions.branch_loss)
     edge = BulkEdge(core.delays, core.city, globe.customers, rules, conditions.seed + 1)
     at_edge = edge.run(in_core, core.timing.hold_ns / NS_PER_MS, size.slot_ms, conditions.follow, of_edge)
-    return WorldRun(conditions, core.timing, in_core, at_edge, size.primaries)
+    return WorldRun(
+        conditions,
+        core.timing,
+        in_core,
+        at_edge,
+        size.primaries,
+        size.groups[0],
+        size.clock_error_ms,
+        core.delays.names,
+    )

@@ -9,12 +9,15 @@ from random import Random
 from typing import NamedTuple
 
 from levelcast.edge.server.packetizer import Outgoing, SessionMap
+from levelcast.protocol.pace import follows, hold_at
 from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE, each_record, trades
 from levelcast.sim.check.ring import Checker, InvariantBroken
 from levelcast.sim.engine.disk import stamped_content
 from levelcast.wire import mold
 from levelcast.wire.channel_plan import ChannelPlan, Kind, build_channel_plan, decode_record, session_of
+from levelcast.wire.messages import PaceChange
 from levelcast.wire.mold import session_name
+from levelcast.wire.pace_change import decode_pace_change, pace_changes
 from levelcast.wire.watermark import decode_watermark
 
 UNPLANNED = 99
@@ -59,7 +62,7 @@ def symbol_of(record: bytes) -> tuple[int, int]:
 class Truth:
     """Sessions of one stripe as they were first sent: the reference for every edge and every delivery."""
 
-    def __init__(self, stripe: int, plan: SessionMap, checker: Checker) -> None:
+    def __init__(self, stripe: int, plan: SessionMap, checker: Checker, first_hold_ns: int = 0) -> None:
         self.stripe = stripe
         self.plan = plan
         self.plans: dict[int, ChannelPlan] = {}
@@ -67,6 +70,10 @@ class Truth:
         self.frames = checker.frames
         self.streams: dict[bytes, list[bytes]] = {session: [] for session in plan.sessions}
         """Records of each session, with watermarks; the first has number 1."""
+        self.first_hold_ns = first_hold_ns
+        """The hold time of the ring, before all timing records."""
+        self._changes: list[PaceChange] = []
+        self._scanned = 0
         self._trains: dict[tuple[bytes, int], bytes] = {}
 
     def note(self, name: str, sent: list[Outgoing]) -> list[Outgoing]:
@@ -127,6 +134,7 @@ class Truth:
     def check_end(self) -> None:
         """Check that sessions equal the tape, and that their watermarks are correct."""
         sequences = [(frame.timestamp_ns, frame.first_sequence + frame.records) for frame in self.frames()]
+        changes = self.pace_changes()
         for session, wanted in self.expected().items():
             done = 0
             times = [stamped(record)[0] for record in wanted]
@@ -137,13 +145,38 @@ class Truth:
                 if record[1] == RTYPE_SYSTEM:
                     mark = decode_record(record)
                     over = mark is not None and mark.kind is Kind.LAST
-                    if mark is None:
+                    if decode_pace_change(record) is not None:
+                        self._check_pace_change(session, record, changes)
+                    elif mark is None:
                         self._check_watermark(session, record, times, done, sequences)
                 elif done == len(wanted) or record != wanted[done]:
                     what = f"record {done + 1} of {name_of(session)} differs from the tape"
                     raise InvariantBroken("edge tape", what)
                 else:
                     done += 1
+
+    def pace_changes(self) -> list[PaceChange]:
+        """Return the timing records on the tape that count, in order."""
+        frames = self.frames()
+        for frame in frames[self._scanned :]:
+            for change in pace_changes(stamped_content(frame)):
+                if follows(self._changes, change, frame.timestamp_ns):
+                    self._changes.append(change)
+        self._scanned = len(frames)
+        return self._changes
+
+    def release_ns(self, timestamp_ns: int) -> int:
+        """Return the release time of a slot with this timestamp."""
+        return timestamp_ns + hold_at(self.pace_changes(), timestamp_ns, self.first_hold_ns)
+
+    @property
+    def shortest_hold_ns(self) -> int:
+        return min([self.first_hold_ns, *(change.pace.hold_ns for change in self.pace_changes())])
+
+    def _check_pace_change(self, session: bytes, record: bytes, changes: list[PaceChange]) -> None:
+        change = decode_pace_change(record)
+        if change not in changes:
+            raise InvariantBroken("edge tape", f"{name_of(session)} has {change}, which does not count")
 
     def number_after(self, session: bytes, trades: int) -> int:
         """Return the number after this many trades of a session; one not sent yet if there are fewer."""

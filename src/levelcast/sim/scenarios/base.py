@@ -37,9 +37,14 @@ class SimulatedRing:
         world.watchers.append(self.checker)
 
     def _add(
-        self, node: int, name: str, start: Callable[[SimNode], Machine], listens: frozenset[type] = EVERY_KIND
+        self,
+        node: int,
+        name: str,
+        start: Callable[[SimNode], Machine],
+        listens: frozenset[type] = EVERY_KIND,
+        node_type: type[SimNode] = SimNode,
     ) -> SimNode:
-        added = SimNode(self.world, node, name, start, Disk(self.config, 1), listens)
+        added = node_type(self.world, node, name, start, Disk(self.config, 1), listens)
         added.set_clock(self.rng.randint(-self.clock_error_ns, self.clock_error_ns) // self.CLOCK_PARTS)
         self.world.nodes[node] = added
         return added

@@ -104,7 +104,7 @@ class ReceiversHistory(RingHistory):
         super().__init__(seed, draw_sets)
         self._new_plans = draw(self.rng, self.PLANS)
         self.plan = one_session(self.STRIPE) if self._new_plans else draw_plan(self.rng, self.STRIPE)
-        self.crowd: Crowd = Crowd(self.world, self.rng) if main is None else main.crowd
+        self.crowd: Crowd = Crowd(self.world, self.rng, seed) if main is None else main.crowd
         self.world.watchers.insert(0, self.crowd)
         self.bound_ns += secondary_bound_ns(self.config.timing, len(self._server_ids), max(1, self.layers))
         self.bound_ns += self.line_checks.bound_ns + self.config.timing.hear_ns
@@ -208,11 +208,14 @@ class ReceiversHistory(RingHistory):
 
     def begin(self) -> int:
         end_ns = super().begin()
-        stripes = [(Truth(self.STRIPE, self.plan, self.checker), self.lines)]
+        hold_ns = self.config.timing.hold_ns
+        stripes = [(Truth(self.STRIPE, self.plan, self.checker, hold_ns), self.lines)]
         if self.beside is not None:
             self.beside.fault_ns = self.fault_ns
             self.beside.begin()
-            stripes.append((Truth(self.beside.STRIPE, self.beside.plan, self.beside.checker), self.beside.lines))
+            hold_ns = self.beside.config.timing.hold_ns
+            truth = Truth(self.beside.STRIPE, self.beside.plan, self.beside.checker, hold_ns)
+            stripes.append((truth, self.beside.lines))
         if self._main is None:
             plans = self._new_plans > 0
             self.crowd.draw(stripes, self._source_ids, end_ns, plans=plans)

@@ -1,0 +1,183 @@
+"""Measure what beats cost: CPU and datagrams of a member by the interval of the beats, with 5 and 21 members.
+
+    python -m benchmarks beats
+
+Every node is a real process, over multicast on loopback, without added loss or delay. A run starts a ring with one
+interval β, or without beats, and measures it idle, then with one floor that publishes. CPU is that of the receivers'
+processes (/proc), datagrams are the counts of their status. Runs of all intervals take turns, so that a busy machine
+disturbs all of them alike. Without beats a member claims in its tokens alone, once in m·τ.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+from unittest.mock import patch
+
+from benchmarks.processes import cpu_s
+from benchmarks.report import Cell, Figure, Options, Result, Table, tell
+from benchmarks.room import free_ports
+from benchmarks.way import wait_for
+from levelcast.network import load_network
+from levelcast.network.placement import Placement
+from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION
+from levelcast.node.cluster import Cluster, ClusterNode
+from levelcast.node.options import NodeOptions
+
+MEMBERS, QUICK_MEMBERS = (5, 21), (3,)
+BEATS_MS, QUICK_BEATS_MS = (0, 50, 25, 10), (0, 25)
+"""β; 0: no beats. W6 permits 10 to 50 ms."""
+ROUNDS = 2
+RATE = 20_000.0
+SECONDS, WARM_S = 8.0, 2.0
+QUICK_SECONDS, QUICK_WARM_S = 1.5, 0.5
+FORM_S = 180.0
+FLOOR_NAME = "XBEN"
+
+
+class Cost(NamedTuple):
+    """The mean member of one run: cores, and datagrams/s."""
+
+    cores: float
+    sent: float
+    received: float
+
+
+Costs = dict[tuple[int, int, str], list[Cost]]
+"""The runs by members, β in ms, and load."""
+
+
+def run(options: Options) -> Result:
+    """Measure every interval in turn, several times."""
+    members, beats_ms, rounds = (QUICK_MEMBERS, QUICK_BEATS_MS, 1) if options.quick else (MEMBERS, BEATS_MS, ROUNDS)
+    costs: Costs = {}
+    result = Result("beats")
+    cases = [(m, beat_ms) for _ in range(rounds) for m in members for beat_ms in beats_ms]
+    for number, (m, beat_ms) in enumerate(cases, 1):
+        try:
+            found = measure(m, beat_ms, options)
+        except RuntimeError as error:  # the machine is too busy for so many processes
+            result.notes.append(f"left out: {m} members, {_name(beat_ms)}: {error}")
+            tell(f"beats: {number} of {len(cases)}, {result.notes[-1]}")
+            continue
+        for load, cost in found.items():
+            costs.setdefault((m, beat_ms, load), []).append(cost)
+            about = f"{m} members, {_name(beat_ms)}, {load}: {1e3 * cost.cores:.0f} ms/s"
+            tell(f"beats: {number} of {len(cases)}, {about}, {cost.sent:.0f} sent/s, {cost.received:.0f} received/s")
+    rows: list[tuple[Cell, ...]] = []
+    for (m, beat_ms, load), runs in sorted(costs.items(), key=lambda item: (item[0][0], item[0][2], item[0][1])):
+        cores = [each.cores for each in runs]
+        datagrams = (median(each[place] for each in runs) for place in (1, 2))
+        middle = f"{1e3 * median(cores):.1f} ({1e3 * min(cores):.1f} to {1e3 * max(cores):.1f})"
+        rows.append((m, load, _name(beat_ms), middle, *(f"{each:,.0f}" for each in datagrams)))
+        if beat_ms and (m, 0, load) in costs:
+            without = median(each.cores for each in costs[m, 0, load])
+            name = f"CPU of a member, {m} members, {load}, {_name(beat_ms)}"
+            result.figures.append(Figure(name, 1e3 * median(cores), "ms/s", "no beats", 1e3 * without))
+    columns = ("members", "load", "beats", "CPU, ms/s (min to max)", "datagrams/s sent", "received")
+    result.tables.append(
+        Table(f"a member, median of {rounds} run{'s' if rounds > 1 else ''} of {_seconds(options):g} s", columns, rows)
+    )
+    return result
+
+
+def _name(beat_ms: int) -> str:
+    return f"β = {beat_ms} ms" if beat_ms else "no beats"
+
+
+def _seconds(options: Options) -> float:
+    return QUICK_SECONDS if options.quick else SECONDS
+
+
+def network_text(members: int, port: int) -> str:
+    """Members at a site each, one reformation server and one floor."""
+    receivers = "".join(
+        f'[[site]]\nname = "s{i}"\n[[receiver]]\nname = "s{i}-1"\nid = {101 + i}\nsite = "s{i}"\n'
+        for i in range(members)
+    )
+    return f"""\
+[network]
+name = "beats"
+[timing]
+slot = "50ms"
+hold = "400ms"
+clock_error = "100us"
+process = "10ms"
+[links]
+delay = "20ms"
+jitter = "5ms"
+{receivers}[[reformation]]
+name = "server"
+id = 201
+site = "s0"
+[[floor]]
+name = "{FLOOR_NAME}"
+publisher = 1
+site = "s0"
+symbols = ["S1", "S2"]
+[core]
+address = "239.192.76.1"
+port = {port}
+rate = "10MB"
+"""
+
+
+def measure(members: int, beat_ms: int, options: Options) -> dict[str, Cost]:
+    """Start a ring with this β, and return the cost of a mean member by load."""
+    command = [sys.executable, "-m", "benchmarks.beats", str(beat_ms)]
+
+    def launcher(_: Placement) -> tuple[list[str], list[str]]:
+        return command, []
+
+    with tempfile.TemporaryDirectory(prefix="levelcast-bench-") as temporary, ExitStack() as running:
+        file = Path(temporary) / "network.toml"
+        file.write_text(network_text(members, free_ports()), encoding="utf-8")
+        rate = RATE / 10 if options.quick else RATE
+        cluster = Cluster(load_network(file), file, Path(temporary) / "data", NodeOptions(rate=rate), launcher)
+        running.callback(cluster.stop)
+        cluster.start_all(RECEIVER, REFORMATION)
+        receivers = cluster.of_role(RECEIVER)
+        wait_for("forming a ring", lambda: all(each.status.get("state") == "ACTIVE" for each in receivers), FORM_S)
+        costs = {"idle": _cost(receivers, options)}
+        (floor,) = cluster.of_role(FLOOR)
+        cluster.start_all(FLOOR)
+        wait_for("starting the floor", lambda: bool(floor.status.get("datagrams_out")), FORM_S)
+        costs[f"{rate:,.0f} records/s"] = _cost(receivers, options)
+        return costs
+
+
+def _cost(receivers: Sequence[ClusterNode], options: Options) -> Cost:
+    time.sleep(QUICK_WARM_S if options.quick else WARM_S)
+    begun, used, counts = time.monotonic(), _cpu_s(receivers), _datagrams(receivers)
+    time.sleep(_seconds(options))
+    took_s = (time.monotonic() - begun) * len(receivers)
+    sent, received = (after - before for after, before in zip(_datagrams(receivers), counts, strict=True))
+    return Cost((_cpu_s(receivers) - used) / took_s, sent / took_s, received / took_s)
+
+
+def _cpu_s(receivers: Sequence[ClusterNode]) -> float:
+    return sum(cpu_s(each.process.pid) for each in receivers if each.process is not None)
+
+
+def _datagrams(receivers: Sequence[ClusterNode]) -> tuple[int, int]:
+    sent, received = (sum(int(each.status[key]) for each in receivers) for key in ("datagrams_out", "datagrams_in"))
+    return sent, received
+
+
+def _node(beat_ms: int, arguments: list[str]) -> None:
+    """Run the command of a node (PYTHON -m levelcast …) with another β."""
+    from levelcast.cli.main import run as levelcast
+
+    sys.argv = ["levelcast", *arguments[arguments.index("levelcast") + 1 :]]
+    with patch("levelcast.timing.derive.beat_interval_ns", return_value=beat_ms * 1_000_000):
+        levelcast()
+
+
+if __name__ == "__main__":
+    _node(int(sys.argv[1]), sys.argv[2:])
