@@ -232,6 +232,32 @@ def test_an_unknown_site_is_named_with_its_line_and_the_nearest_name() -> None:
     )
 
 
+def test_an_automatic_hold_time_starts_as_a_derived_one_and_has_two_windows() -> None:
+    text = edited('slot = "5ms"', 'slot = "5ms"\nhold = "auto"\nlengthen_after = "5s"\nshorten_after = "30s"')
+    network = parse_network(text)
+    rules = network.stripe().rules
+    assert (rules.hold_auto, rules.hold_ns) == (True, None)
+    assert (rules.lengthen_after_ns, rules.shorten_after_ns) == (5_000 * MS, 30_000 * MS)
+    assert network.timing() == parse_network(edited("slot", "slot")).timing()
+    started = network.with_holds({network.stripe().name: 9 * MS})
+    assert started.stripe().rules.hold_auto
+    assert started.timing().hold_ns == 9 * MS
+
+
+def test_an_automatic_hold_time_is_refused_where_rule_6_gives_it_and_windows_have_a_minimum() -> None:
+    assert 'hold = "auto" is not supported with NACK sets' in only_problem(
+        edited('slot = "5ms"', 'slot = "5ms"\nhold = "auto"\nnack_sets = 2')
+    )
+    assert only_problem(edited('slot = "5ms"', 'slot = "5ms"\nlengthen_after = "1s"')).endswith("the minimum is 2 s")
+
+
+def test_a_stripe_may_have_a_hold_time_of_its_own_beside_an_automatic_one() -> None:
+    text = edited('slot = "5ms"', 'slot = "5ms"\nhold = "auto"') + '[stripes.fast]\n[stripes.sure]\nhold = "9ms"\n'
+    network = parse_network(text)
+    assert [stripe.rules.hold_auto for stripe in network.stripes] == [True, False]
+    assert network.stripe("sure").rules.hold_ns == 9 * MS
+
+
 def test_a_hold_time_that_is_too_short_says_by_how_much() -> None:
     lockstep = edited('slot = "5ms"', 'mode = "lockstep"')
     required = parse_network(lockstep).timing().hold_ns

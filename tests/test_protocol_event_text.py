@@ -18,6 +18,7 @@ from levelcast.protocol.events import (
     FaultReceived,
     FaultReported,
     GroupFormed,
+    HoldChosen,
     LeapAnnounced,
     LeaveAnnounced,
     LeaveReceived,
@@ -100,6 +101,16 @@ def test_every_reason_has_a_text_of_its_own() -> None:
         (
             RingEntered(512, GENERATION, (1, 2)),
             "entered slot 512: generation 3@reform-london, members tokyo-1, london-1",
+            Level.INFO,
+        ),
+        (
+            HoldChosen(0, 1, 3, 1_204, 417_500_000, 60, 459_300_000, 417_000_000),
+            "hold-chosen: tokyo-1 had 3 of 1,204 slots late in 60 s: hold time 417 ms -> 459.3 ms",
+            Level.INFO,
+        ),
+        (
+            HoldChosen(0, 1, 0, 12_000, 330_000_000, 600, 413_400_000, 459_300_000),
+            "hold-chosen: no receiver needed more than 330 ms in 600 s: hold time 459.3 ms -> 413.4 ms",
             Level.INFO,
         ),
         (PromiseMade(511, GENERATION), "promised slot 511: generation 3@reform-london", Level.INFO),

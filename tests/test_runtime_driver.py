@@ -10,6 +10,7 @@ import pytest
 
 from levelcast.network import Link
 from levelcast.overlay.clock_check import START_ALARM_NS, START_EVERY_NS, START_NS, ClockCheck, MemberClock
+from levelcast.overlay.hold_feedback import HoldFeedback, HoldRules
 from levelcast.overlay.paths import ENOUGH, Paths
 from levelcast.overlay.probe import Prober
 from levelcast.protocol.effects import (
@@ -24,7 +25,7 @@ from levelcast.protocol.effects import (
     ServeTape,
 )
 from levelcast.protocol.events import ClockDoubted, Event, FaultReported
-from levelcast.protocol.history import GENESIS, Frame, make_frame
+from levelcast.protocol.history import GENESIS, Frame, History, MembershipChange, Tip, make_frame
 from levelcast.protocol.machine import Machine
 from levelcast.records import trades
 from levelcast.runtime.driver import GATHER_NS, LONGEST_SLEEP_NS, QUIET_NS, Driver, quiet_before_release
@@ -36,6 +37,7 @@ from levelcast.wire.codec import decode, encode, seal_message
 from levelcast.wire.messages import (
     Beat,
     Claim,
+    Cutoff,
     Data,
     Echo,
     FaultReason,
@@ -45,10 +47,13 @@ from levelcast.wire.messages import (
     MemberLife,
     Membership,
     Message,
+    Pace,
     Packet,
     PathRow,
     Probe,
     Promised,
+    ReleaseRow,
+    ReleaseSecond,
     Repair,
     Request,
     Token,
@@ -587,6 +592,37 @@ def test_beats_and_probes_measure_paths_whose_figures_are_published_and_used(sta
     ]
     rows = [message for message in sent if isinstance(message, PathRow)]
     assert {path.peer for path in rows[-1].paths} == {PEER, 103}
+
+
+class Followed(Script):
+    """A machine of which the first member of a ring releases slots."""
+
+    ring_members = (ME, PEER)
+    history = History(Tip(records=[MembershipChange(0, Membership(0, ()))]))
+
+    def pace(self, now: int) -> Pace | None:
+        return Pace(100 * MS, 25 * MS, (Cutoff(ME, 20 * MS),))
+
+    def hold_ns(self, timestamp_ns: int) -> int:
+        return 100 * MS
+
+
+def test_rows_of_receivers_are_published_and_a_timing_record_reaches_the_own_machine_too(stage: Stage) -> None:
+    machine = Followed()
+    rules = HoldRules(1e-5, 5_000 * MS, 30_000 * MS, 40 * MS, 2_000 * MS)
+    feedback = HoldFeedback(ME, 0, machine, stage.now, recovery_ns=0, resend_ns=200 * MS, rules=rules)
+    running = Driver(ME, 0, machine, stage, stage, clock=stage, feedback=feedback)
+    while not any(isinstance(message, Data) for batch in machine.batches for message in batch):
+        stage.now += 1_000 * MS
+        stage.monotonic += 1_000 * MS
+        assert stage.now < NOW + 20_000 * MS
+        late = ReleaseSecond(stage.now // 1_000_000_000 - 1, 20, 1, 150_000)
+        stage.inbox = [(encode(ReleaseRow(PEER, 1, 2, 3, (late,)), 0), FROM_PEER)]
+        running.turn()
+    sent = [decode(each[2]).message for each in stage.diary if each[0] == "send" and isinstance(each[2], bytes)]
+    assert ReleaseRow in map(type, sent)
+    (record,) = [each for each in sent if isinstance(each, Data)]
+    assert machine.batches[-1] == [record]
 
 
 class Told(Script):

@@ -48,6 +48,8 @@ from levelcast.wire.messages import (
     PathRow,
     Probe,
     Promised,
+    ReleaseRow,
+    ReleaseSecond,
     Repair,
     Request,
     Ring,
@@ -123,6 +125,14 @@ def a_pace(members: tuple[MemberLife, ...]) -> st.SearchStrategy[Pace]:
     return st.builds(Pace, times_ns, beats, cutoffs) | st.builds(Pace, times_ns, st.just(0), st.just(()))
 
 
+@st.composite
+def release_rows(draw: st.DrawFn) -> ReleaseRow:
+    numbers = sorted(draw(st.sets(u64, max_size=8)))
+    counts = [sorted((draw(u32), draw(u32))) for _ in numbers]
+    seconds = tuple(ReleaseSecond(n, slots, late, draw(u32)) for n, (late, slots) in zip(numbers, counts, strict=True))
+    return ReleaseRow(draw(u16), draw(u32), draw(u32), draw(u32), seconds)
+
+
 a_path = st.builds(PathFigures, u16, u32, u32, u32, i32, i32, i32, i32, u64, st.binary(min_size=32, max_size=32), i32)
 
 
@@ -184,6 +194,7 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
     Probe: st.builds(Probe, u16, u64, u64),
     Echo: st.builds(Echo, u16, u16, u64, u64, u64, u64),
     PathRow: st.builds(PathRow, u16, st.lists(a_path, max_size=15).map(tuple)),
+    ReleaseRow: release_rows(),
 }
 messages = st.one_of(list(KINDS.values()))
 
@@ -199,6 +210,8 @@ RING = Ring(
 )
 BEAT = Beat(1, 3, (Claim(5, 96), Claim(65, 97), Claim(125, 97), Claim(185, 99)), 1_012, 10**18, 412, -350)
 PATHS = PathRow(1, (PathFigures(2, 1_200, 12, 9, 69_900, 71_250, 75_850, -5, 4_711, bytes(range(32)), 70_100),))
+SECONDS = ReleaseSecond(10**9, 20, 0, 310_000), ReleaseSecond(10**9 + 1, 20, 2, 430_000)
+NEEDS = ReleaseRow(1, 174_000, 290_000, 330_000, SECONDS)
 PACED = RING._replace(pace=Pace(420_000_000, 25_000_000, (Cutoff(1, 220_000_000),)))
 JOIN = Join(
     *(3, 1, 1, 2, 99, 90, 10**18, (Era(2, 1, 10**18),)),
@@ -228,6 +241,7 @@ EXAMPLES: list[Message] = [
     Probe(301, 8, 10**18),
     Echo(9, 301, 8, 10**18, 10**18 + 5, 10**18 + 7),
     PATHS,
+    NEEDS,
     CatchUpPackets(1, 10, (PACKET, PACKET._replace(number=13, payload=b"abc"))),
 ]
 
@@ -376,7 +390,7 @@ def test_a_damaged_body_is_rejected_or_has_one_encoding(message: Message, data: 
         (2, "<B", 1, Reason.VERSION_1),
         (2, "<B", 3, Reason.UNKNOWN_VERSION),
         (3, "<B", 0, Reason.UNKNOWN_KIND),
-        (3, "<B", 22, Reason.UNKNOWN_KIND),
+        (3, "<B", 23, Reason.UNKNOWN_KIND),
         (16, "<I", 2**32 - 1, Reason.WRONG_LENGTH),
         (20, "<B", 0, Reason.UNKNOWN_SEAL),
         (20, "<B", 2, Reason.UNKNOWN_SEAL),
@@ -432,6 +446,9 @@ BODY = HEADER_SIZE
         (BEAT, BODY + 32, "<I", 8),  # more claims than a beat repeats
         (BEAT, BODY + 36, "<H", 0),  # two claims at the same time
         (PATHS, BODY, "<I", 17),  # more paths than a row has
+        (NEEDS, BODY + 12, "<I", 9),  # more seconds than a row has
+        (NEEDS, BODY + 16, "<Q", 10**9 + 1),  # a second twice
+        (NEEDS, BODY + 28, "<I", 21),  # more late slots than slots
         (RING, BODY + 66, "<B", 0xFF),  # no UTF-8
         (GroupRequest(301, 0, 5, 1, 302), 8, "<Q", 1),  # a generation in a kind that has none
         (Group(6, 9, 1, (301, 302)), BODY + 2, "<I", group_codec.MAX_GROUP + 1),

@@ -66,6 +66,7 @@ def _core() -> tuple[Check, list[bytes]]:
         messages.Probe(1, 7, 10**18),
         messages.Echo(2, 1, 7, 10**18, 10**18 + 5, 10**18 + 9),
         messages.PathRow(2, ()),
+        messages.ReleaseRow(2, 20, 30, 40, (messages.ReleaseSecond(10**9, 20, 1, 50),)),
         messages.PathRow(2, (messages.PathFigures(1, 9, 1, 1, -5, 20, 30, 40, 10, b"\xff" * 32),)),
     ]
 

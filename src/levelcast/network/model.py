@@ -138,6 +138,10 @@ class TimingRules:
     request_ns: int | None = None
     attempts: int | None = None
     hold_ns: int | None = None
+    hold_auto: bool = False
+    """The hold time follows what receivers measure; `hold_ns` is that of the start (rule W10)."""
+    lengthen_after_ns: int = 60_000_000_000
+    shorten_after_ns: int = 600_000_000_000
     clock_error_ns: int = 1_000_000
     transmit_ns: int = 0
     process_ns: int = 5_000_000

@@ -26,7 +26,7 @@ from types import FrameType
 from typing import Any
 from zlib import crc32
 
-from levelcast.errors import NetError, describe
+from levelcast.errors import NetError, UserError, describe
 from levelcast.network import Network
 from levelcast.network.placement import links_to, place_of, places, probed_by
 from levelcast.network.stripe_config import ring_config
@@ -49,6 +49,7 @@ from levelcast.protocol.events import (
     NodeStop,
     Rejected,
     RingEntered,
+    SetupWarning,
     TapeDamaged,
     TornTailCut,
     Witnessed,
@@ -92,7 +93,10 @@ class Node:
         options: NodeOptions | None = None,
         on_event: Callable[[Event], None] | None = None,
         stripe: str | None = None,
+        load_network: Callable[[], Network] | None = None,
     ) -> None:
+        """`load_network` reads the network file again, for its links."""
+        self._load_network = load_network
         options = options or NodeOptions()
         self.place = place = place_of(network, name, stripe)
         config = ring_config(network, place.stripe)
@@ -155,6 +159,7 @@ class Node:
             services=services,
             prober=prober,
             paths=paths,
+            feedback=role.feedback,
             clock_check=clock_check,
             quiet_ns=quiet_before_release(config.timing),
             spin_ns=SPIN_NS if self._become_punctual(options.realtime) else 0,
@@ -231,11 +236,22 @@ class Node:
         """End the sessions of subscribers: the handler of SIGUSR1. The ring and the tape continue."""
         self.role.end_sessions()
 
+    def reload_links(self, *_: int | FrameType | None) -> None:
+        """Read delay, jitter and loss of the links again, if `--impair` injects them: the handler of SIGHUP."""
+        if self.driver.impairment is None or self._load_network is None:
+            return
+        try:
+            self.driver.impairment.links = links_to(self._load_network(), self.place)
+        except (UserError, OSError) as error:
+            self._count(SetupWarning(0, f"the links were not read again: {describe(error)}"))
+
     def run(self, on_status: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Run until `stop` is called or the time is over; return the last status."""
         signal.signal(signal.SIGTERM, self.leave)
         signal.signal(signal.SIGINT, self.stop)
         signal.signal(signal.SIGUSR1, self.end_sessions)
+        if self.driver.impairment is not None:
+            signal.signal(signal.SIGHUP, self.reload_links)
 
         def on_turn(now: int) -> None:
             self._watch_clock()

@@ -76,6 +76,10 @@ class Release(NamedTuple):
     """Set by the driver: it has a scheduling delay, so others may follow in one batch."""
     certain: bool = True
     """Others schedule it for the same time. False: claims were lost here, and they may have released it earlier."""
+    witness_ns: int = 0
+    """The time at which all receivers know that its slot is witnessed (rule 7); 0: before they can."""
+    from_tape: bool = False
+    """The receiver has fetched it from the tape of another one."""
 
     def delay_ns(self, released_ns: int) -> int:
         """Return the scheduling delay of a release at this time."""

@@ -22,6 +22,7 @@ from levelcast.protocol.events import (
     FaultReported,
     GroupEntered,
     GroupFormed,
+    HoldChosen,
     InvitationEnded,
     LeapAnnounced,
     LeaveAnnounced,
@@ -59,7 +60,9 @@ from levelcast.wire.messages import FaultReason
 
 Names = Mapping[int, str]
 """Names of nodes by their ids."""
-NODE_FIELDS = frozenset({"owner", "source", "sender", "server", "suspect", "reporter", "node", "primary", "member"})
+NODE_FIELDS = frozenset(
+    {"owner", "source", "sender", "server", "suspect", "reporter", "node", "primary", "member", "receiver"}
+)
 """Fields of events that have the id of a node; `members` has several."""
 Cause = FaultReported | FaultReceived | LeaveAnnounced | LeaveReceived
 """Events that may cause a reformation."""
@@ -199,6 +202,11 @@ def sentence(event: Event, names: Names | None = None) -> str:
         case PaceChanges(version=version, hold_ns=hold_ns, before_ns=before_ns, from_ns=from_ns):
             change = f"hold time {show_ns(before_ns)} -> {show_ns(hold_ns)}"
             return f"timing record {version}: {change} from {time_of_day(from_ns)} UTC on"
+        case HoldChosen(late=late, slots=slots, need_ns=need_ns, seconds=seconds, hold_ns=hold_ns, before_ns=before_ns):
+            change = f"hold time {show_ns(before_ns)} -> {show_ns(hold_ns)}"
+            if late:
+                return f"{values['receiver']} had {late:,} of {slots:,} slots late in {seconds} s: {change}"
+            return f"no receiver needed more than {show_ns(need_ns)} in {seconds} s: {change}"
         case PaceDiffers(hold_ns=hold_ns, own_hold_ns=own_ns):
             ring, own = show_ns(hold_ns), show_ns(own_ns)
             return f"the ring releases after {ring}, this node's network file says {own}; the ring decides"

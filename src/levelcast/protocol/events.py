@@ -164,6 +164,21 @@ class PaceChanges(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class HoldChosen(Event):
+    """The first member of the ring changes the hold time by what receivers have measured (rule W10)."""
+
+    KIND = "hold-chosen"
+    receiver: int
+    """The one that was late most often, or needed most."""
+    late: int
+    slots: int
+    need_ns: int
+    seconds: int
+    hold_ns: int
+    before_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class PromiseMade(Event):
     """A member no longer sends or counts anything below `generation`."""
 

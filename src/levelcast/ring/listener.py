@@ -479,7 +479,9 @@ class Listener(ReceiverHooks):
             if ordered.frame is not None:
                 late = now > self._instant_ns(ordered) + self.config.punctual_ns
                 self.late_releases += late
-                self._effects.append(Release(ordered.frame, due.latest_ns, late, certain=due.certain))
+                witness_ns = self._witness.due(slot).latest_ns
+                release = Release(ordered.frame, due.latest_ns, late, certain=due.certain, witness_ns=witness_ns)
+                self._effects.append(release)
             self.released = slot
             self._witness.forget(slot)
         settled = self.history.base.slot
@@ -635,7 +637,7 @@ class Listener(ReceiverHooks):
             if ordered is not None and ordered.frame is not None:
                 self._on_witnessed(slot)
                 self.late_releases += 1
-                self._effects.append(Release(ordered.frame, self._instant_ns(ordered), True))
+                self._effects.append(Release(ordered.frame, self._instant_ns(ordered), True, from_tape=True))
         self.released = settled.upto_slot
         self._skip_own(settled.upto_slot)
         self._report(CaughtUp(settled.upto_slot, settled.sender, settled.after_slot + 1))

@@ -32,6 +32,7 @@ from typing import Protocol
 from levelcast import native
 from levelcast.native.layout import KIND_AT
 from levelcast.overlay.clock_check import ClockCheck
+from levelcast.overlay.hold_feedback import HoldFeedback
 from levelcast.overlay.paths import Paths
 from levelcast.overlay.probe import Prober
 from levelcast.protocol.clock import ClockGuard
@@ -56,6 +57,7 @@ from levelcast.wire.messages import (
     Packet,
     PathRow,
     Probe,
+    ReleaseRow,
     Repair,
     Request,
     Token,
@@ -213,6 +215,7 @@ class Driver:
         services: Sequence[Service] = (),
         prober: Prober | None = None,
         paths: Paths | None = None,
+        feedback: HoldFeedback | None = None,
         clock_check: ClockCheck | None = None,
         quiet_ns: int = QUIET_NS,
         spin_ns: int = 0,
@@ -230,6 +233,7 @@ class Driver:
         self.services = tuple(services)
         self.prober = prober
         self.paths = paths
+        self.feedback = feedback
         self.clock_check = clock_check
         self._quiet_ns = quiet_ns
         self._busy_ns = 0
@@ -307,6 +311,8 @@ class Driver:
             self._probes.clear()
         if self.paths is not None and (self._rows or now >= self.paths.wake_ns):
             self._publish_paths(self.paths, now)
+        if self.feedback is not None and now >= self.feedback.wake_ns:
+            self._publish_needs(self.feedback, now, trusted)
         if self.clock_check is not None and now >= self.clock_check.wake_ns and not self._deaf:
             self._check_clock(self.clock_check, now, monotonic)
         for service in self.services:
@@ -323,6 +329,14 @@ class Driver:
         if effects:
             self._perform(effects)
             self.machine.learn_delays(paths.delays_ns(MISSING_QUANTILE))
+
+    def _publish_needs(self, feedback: HoldFeedback, now: int, trusted: bool) -> None:
+        """Publish what slots have needed, or a timing record, which is for the own machine too (rule W10)."""
+        effects = feedback.step(now, clock_trusted=trusted)
+        self._perform(effects)
+        own = [effect.message for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Data)]
+        if own:
+            self._perform(self.machine.step(own, now, clock_trusted=trusted))
 
     def _check_clock(self, check: ClockCheck, now: int, monotonic: int) -> None:
         """Judge the clock, send the probes that this needs, and tell the machine what its beats state."""
@@ -386,6 +400,8 @@ class Driver:
             until = min(until, self.prober.wake_ns)
         if self.paths is not None:
             until = min(until, self.paths.wake_ns)
+        if self.feedback is not None:
+            until = min(until, self.feedback.wake_ns)
         if self.clock_check is not None:
             until = min(until, self.clock_check.wake_ns)
         for service in self.services:
@@ -439,6 +455,8 @@ class Driver:
                     self._learn(sender, source)
                 if isinstance(message, Probe | Echo | Beat | PathRow):
                     self._measure(message, at_ns)
+                elif isinstance(message, ReleaseRow) and self.feedback is not None:
+                    self.feedback.hear(message, at_ns)
                 if type(message) in self._listens:
                     self._take(message, batch)
         return batch
@@ -595,6 +613,8 @@ class Driver:
         release = release._replace(delayed=release.delay_ns(now) > self._punctual_ns)
         for service in self.services:
             service.released(release, content, now)
+        if self.feedback is not None:
+            self.feedback.released(release, now)
         if self._spin_ns:
             os.sched_yield()
         self.keeper.release(release, content, self.machine.generation, now)

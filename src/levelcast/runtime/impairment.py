@@ -21,7 +21,8 @@ class Impairment:
     """The links between one node and all others. None means no link: every datagram is lost."""
 
     def __init__(self, links: Mapping[int, Link | None], seed: int) -> None:
-        self._links = links
+        self.links = links
+        """They may be replaced while the node runs: datagrams that are held already keep their delay."""
         self._rng = Random(f"levelcast impairment {seed}")
         self._heap: list[tuple[int, int, Arrival]] = []
         """The time at which an arrival is due, which is the arrival's time too, and a number that keeps the order."""
@@ -39,7 +40,7 @@ class Impairment:
         for datagram, source, received_ns in arrivals:
             assert isinstance(datagram, bytes)  # delay and loss apply to each datagram separately
             sender = sender_of(datagram)
-            link = self._links.get(sender, Link(0)) if sender is not None else Link(0)
+            link = self.links.get(sender, Link(0)) if sender is not None else Link(0)
             if link is None or random() < link.loss_ratio:
                 self.lost += 1
                 continue

@@ -16,6 +16,7 @@ bytes.
     21 PathRow   any node  [peer u16, heard u32, lost u32, bursts u32, delays in µs i32: least, 0.5, 0.99 and 0.999
                            quantile, last u64, arrived 32 bytes, least delay of the last seconds in µs i32, −2³¹ if
                            unknown]
+    22 ReleaseRow receiver needs in µs u32: 0.5, 0.99 and 0.999 quantile, [second u64, slots u32, late u32, longest u32]
 
     run         source u16, incarnation u64, first u64, last u64
     mark        source u16, incarnation u64, number u64
@@ -38,6 +39,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from levelcast import native
@@ -65,6 +67,8 @@ from levelcast.wire.messages import (
     PathFigures,
     PathRow,
     Probe,
+    ReleaseRow,
+    ReleaseSecond,
     Repair,
     Ring,
     Token,
@@ -74,11 +78,16 @@ from levelcast.wire.parts import COUNT, Codec, Encoder, Packed, check_limit, che
 
 KIND_REPAIR = 4
 KIND_PATH_ROW = 21
+KIND_RELEASE_ROW = 22
 MAX_REPAIR_ITEMS = 1_024
 MAX_PATHS = 15
 """Paths of one PathRow, which fits a datagram without fragments."""
 ARRIVED_BYTES = 32
 _PATHS = Packed(f"<HIIIiiiiQ{ARRIVED_BYTES}si", PathFigures, MAX_PATHS)
+MAX_RELEASE_SECONDS = 8
+"""Seconds of a ReleaseRow: the last one, and those before it, in case their rows were lost."""
+_NEEDS = struct.Struct("<III")
+_SECONDS = Packed("<QIII", ReleaseSecond, MAX_RELEASE_SECONDS)
 _ITEM_KINDS = (
     KIND_DATA,
     token_codec.KIND_TOKEN,
@@ -223,6 +232,28 @@ def _decode_path_row(datagram: bytes, domain: int, sender: int, generation: int)
     return PathRow(sender, paths), at
 
 
+def _encode_release_row(message: ReleaseRow, domain: int) -> bytes:
+    sender, p50_us, p99_us, p999_us, seconds = message
+    _check_seconds(seconds)
+    body = _NEEDS.pack(p50_us, p99_us, p999_us) + _SECONDS.pack(seconds)
+    return seal_datagram(KIND_RELEASE_ROW, domain, sender, 0, body)
+
+
+def _decode_release_row(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[ReleaseRow, int]:
+    check_no_generation(generation)
+    p50_us, p99_us, p999_us = _NEEDS.unpack_from(datagram, HEADER_SIZE)
+    seconds, at = _SECONDS.unpack(datagram, HEADER_SIZE + _NEEDS.size)
+    _check_seconds(seconds)
+    return ReleaseRow(sender, p50_us, p99_us, p999_us, seconds), at
+
+
+def _check_seconds(seconds: tuple[ReleaseSecond, ...]) -> None:
+    if any(late.second <= early.second for early, late in pairwise(seconds)):
+        bad_field("seconds that are not in their order")
+    if any(each.late > each.slots for each in seconds):
+        bad_field("more late slots than slots")
+
+
 def _decode_item(datagram: bytes, domain: int) -> Token | Data | Ring | Group | LineHolders:
     data = native.open_data(datagram, domain, Data)  # the ordinary case
     if data is not None:
@@ -240,6 +271,7 @@ _CODECS: dict[type[Any], Codec] = {
     Probe: fixed(15, Probe, "QQ", "sender"),
     Echo: fixed(16, Echo, "HQQQQ", "sender"),
     PathRow: Codec(KIND_PATH_ROW, _encode_path_row, _decode_path_row),
+    ReleaseRow: Codec(KIND_RELEASE_ROW, _encode_release_row, _decode_release_row),
     **token_codec.CODECS,
     **reformation_codec.CODECS,
     **group_codec.CODECS,

@@ -441,6 +441,27 @@ class PathRow(NamedTuple):
     paths: tuple[PathFigures, ...]
 
 
+class ReleaseSecond(NamedTuple):
+    """The released slots of a receiver with timestamps in one second since the epoch."""
+
+    second: int
+    slots: int
+    late: int
+    """Those that were late by protocol."""
+    longest_us: int
+    """The largest time that one of them needed, from its timestamp on (rule W10)."""
+
+
+class ReleaseRow(NamedTuple):
+    """What slots have needed at a receiver (rule W10): quantiles of a minute, and the last seconds, oldest first."""
+
+    sender: int
+    p50_us: int
+    p99_us: int
+    p999_us: int
+    seconds: tuple[ReleaseSecond, ...]
+
+
 Message = (
     Data
     | Token
@@ -461,6 +482,7 @@ Message = (
     | LineHolders
     | LineRequest
     | PathRow
+    | ReleaseRow
     | Probe
     | Echo
 )

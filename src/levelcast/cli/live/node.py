@@ -90,7 +90,8 @@ def node(
         initialise_disk(data, place.part, ring_config(network, place.stripe).domain, network.tape.durable)
     outputs = _Outputs(network, place, data, as_json=as_json)
     try:
-        running = Node(network, name, data, time.time_ns(), options, outputs.add, stripe)
+        load = partial(load_network, network_file)
+        running = Node(network, name, data, time.time_ns(), options, outputs.add, stripe, load)
     except Exception as error:
         outputs.log_failed_start(error)
         raise
@@ -114,6 +115,10 @@ def _bound_in_use(network: Network, place: Placement) -> str | None:
     if network.stripe(place.stripe).rules.hold_ns is not None or not follows_from_pairs(network, place.stripe):
         return None
     bound = show_ns(network.timing(place.stripe).hold_ns)
+    if network.stripe(place.stripe).rules.hold_auto:
+        return (
+            f'hold = "auto" starts with a bound of {bound}; levelcast up, or --hold, starts with the derived hold time'
+        )
     return f"the network file has no hold time, so a bound of {bound} is used; levelcast timing --write stores one"
 
 

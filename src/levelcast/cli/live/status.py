@@ -22,7 +22,7 @@ from levelcast.cli.output import cell, print_json, table
 from levelcast.network import Network, load_network
 from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION, SECONDARY, RoleKind
 from levelcast.node.status_client import Answer, ask_all, in_one_ring, not_served
-from levelcast.units import show_rate
+from levelcast.units import show_ns, show_rate
 from levelcast.wire.header import Reason
 
 REFORMATIONS_SHOWN = 8
@@ -190,7 +190,9 @@ def _clock(clock: Json) -> Text:
 def _on_tape(said: Json) -> str:
     since_s = (said["now_ns"] - said["complete_upto_ns"]) / 1e9
     upto = f", complete up to {since_s:,.2f} s ago" if said["complete_upto_ns"] else ""
-    return f"{said['tape_records']:,} records on tape{upto}"
+    timing = said.get("timing", {})
+    hold = f", hold time {show_ns(timing['hold_ns'])} (auto)" if timing.get("auto") else ""
+    return f"{said['tape_records']:,} records on tape{upto}{hold}"
 
 
 def _formed(said: Json) -> str:

@@ -86,6 +86,10 @@ def timing(
     if hold is not None:
         _apply(network, dict.fromkeys(chosen, duration_ns(hold, "--hold")), interface)
         return
+    automatic = [name for name in chosen if network.stripe(name).rules.hold_auto]
+    if write and automatic:
+        why = 'hold = "auto": the running ring changes the hold time, so none is stored; remove hold to derive one'
+        raise NetworkError(str(network_file), [Problem(1, why)])
     holds, reasons = derive_holds(network, chosen, quiet=as_json)
     if write:
         if not holds:
@@ -172,6 +176,7 @@ def _as_json(network: Network, stripe: str, hold: DerivedHold | None, reason: st
             "least_hold_ns": derived.least_hold_ns,
             "witnesses": network.witnesses(stripe),
         },
+        "hold_auto": network.stripe(stripe).rules.hold_auto,
         "explained": [number._asdict() for number in derived.explained],
         "liveness": _bound_as_json(terms),
         "lines": {layer: _bound_as_json(each) for layer, each in network.line_terms(stripe).items()},
@@ -205,11 +210,24 @@ def _print_stripe(
     if hold is not None:
         derived = network.derived(stripe)
         console.print(hold_table(hold, derived.timing.hold_ns, derived.rule_6_ns))
+    if network.stripe(stripe).rules.hold_auto:
+        console.print(_automatic(network, stripe), highlight=False, soft_wrap=True)
     console.print(_bound_table("When faults stop, everything sent is released within", network.liveness(stripe)))
     for layer, terms in network.line_terms(stripe).items():
         console.print(_bound_table(f"When a {layer} fails, another receiver sends to its lines within", terms))
     for warning in warnings(network, stripe) + _hold_warnings(network, stripe, hold, reason):
         console.print(f"[yellow]Warning:[/yellow] {escape(warning)}")
+
+
+def _automatic(network: Network, stripe: str) -> str:
+    """Return a sentence about a hold time that follows the measured delays."""
+    rules, derived = network.stripe(stripe).rules, network.derived(stripe, bound=False)
+    return (
+        f'hold = "auto": `levelcast up` starts the ring with the derived hold time. A late share above '
+        f"{rules.late_target:g} for {show_ns(rules.lengthen_after_ns)} makes it longer, at most "
+        f"{show_ns(derived.rule_6_ns)} (rule 6). If no slot needs more than 80 % of it for "
+        f"{show_ns(rules.shorten_after_ns)}, it becomes shorter. `levelcast status` shows the one in force."
+    )
 
 
 def _hold_warnings(network: Network, stripe: str, hold: DerivedHold | None, reason: str | None) -> list[str]:

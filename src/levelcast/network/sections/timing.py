@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 from levelcast.network.fields import Fields, did_you_mean, is_int, known, show
+from levelcast.network.hold_input import rule_6_because
 from levelcast.network.keys import FileKey, FileTable
 from levelcast.network.model import Nack, Stripe, TimingRules, Witness
 from levelcast.network.sections.draft import ID_LIMIT, Draft
@@ -17,6 +18,7 @@ from levelcast.timing.rules import LOSS_LIMIT
 from levelcast.units import show_ns
 
 DEFAULT_STRIPE = "main"
+LEAST_WINDOW_NS = 2_000_000_000
 
 
 _DEFAULTS = TimingRules()
@@ -33,11 +35,22 @@ _KEYS = (
     FileKey("attempts", "k_r, requests before a fault", "from the loss"),
     FileKey(
         "hold",
-        "Δ_A, from timestamp to release; `levelcast timing --write` stores it",
+        "Δ_A, from timestamp to release; `levelcast timing --write` stores it. "
+        '`"auto"`: it [follows](hold-time.md#automatic-hold-time) what receivers measure',
         "a bound from the links; rule 6 in lockstep or with NACK sets",
     ),
     FileKey(
         "late_target", "share of the releases that may be late at the worst receiver", f"{_DEFAULTS.late_target:g}"
+    ),
+    FileKey(
+        "lengthen_after",
+        'with hold = "auto", the time above the late target before a longer hold time',
+        show_ns(_DEFAULTS.lengthen_after_ns),
+    ),
+    FileKey(
+        "shorten_after",
+        'with hold = "auto", the time with unused hold time before a shorter one',
+        show_ns(_DEFAULTS.shorten_after_ns),
     ),
     FileKey(
         "scheduling",
@@ -105,11 +118,22 @@ def _without_hold(fields: Fields, rules: TimingRules) -> TimingRules:
 
 def _read_rules(fields: Fields, base: TimingRules) -> TimingRules:
     """Read the keys of [timing], or of a stripe, which can override any of them."""
-    durations = {f"{key}_ns": fields.duration(key) for key in ("slot", "late", "request", "hold")}
+    names = ["slot", "late", "request", "lengthen_after", "shorten_after"]
+    auto = "hold" in fields and fields.raw("hold") == "auto"
+    if not auto:
+        names.append("hold")
+        if "hold" in fields:
+            base = replace(base, hold_auto=False)
+    durations = {f"{key}_ns": fields.duration(key) for key in names}
     durations |= {
         f"{key}_ns": fields.duration(key, zero=True)
         for key in ("clock_error", "asymmetry", "transmit", "process", "scheduling")
     }
+    for key in ("lengthen_after", "shorten_after"):
+        if (found := durations[f"{key}_ns"]) is not None and found < LEAST_WINDOW_NS:
+            fields.problem(key, f"has {key} = {show_ns(found)}: the minimum is {show_ns(LEAST_WINDOW_NS)}")
+    if auto:
+        base = replace(base, hold_ns=None, hold_auto=True)
     values = known(
         mode=fields.choice("mode", "pipelined", "lockstep"),
         witness=_read_witness(fields),
@@ -202,6 +226,8 @@ def _check_timing(draft: Draft, stripe: Stripe, stripe_fields: Fields | None, ti
         sound = False
     if not sound:
         return
+    if rules.hold_auto and (because := rule_6_because(network, stripe.name)) is not None:
+        problem("hold", f'hold = "auto" is not supported {because}: the hold time follows from rule 6; remove it')
     sets = rules.nack_sets
     receivers = len(network.receivers)
     if sets != "tree" and (asked := sets if isinstance(sets, int) else sum(sets)) > receivers:

@@ -12,6 +12,7 @@ from levelcast.network.placement import Placement
 from levelcast.network.roles import RoleKind
 from levelcast.node.metrics import Metric
 from levelcast.node.options import NodeOptions
+from levelcast.overlay.hold_feedback import HoldFeedback
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.events import Event
 from levelcast.protocol.journal_image import JournalImage
@@ -58,6 +59,8 @@ class Role:
     STATE: ClassVar[tuple[str, tuple[str, ...]] | None] = None
     """Key of the node's state in the status, and its possible values."""
     machine: Machine
+    feedback: HoldFeedback | None = None
+    """Follows the measured delays with the hold time, at a receiver."""
     store: JournalStore | ReceiverStore
 
     def __init__(self, setup: NodeSetup) -> None:

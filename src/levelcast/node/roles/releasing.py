@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from levelcast.network import Network
 from levelcast.network.line_assignment import LineAssignment
 from levelcast.node.edge_service import EdgeService
 from levelcast.node.metrics import Metric
 from levelcast.node.retention import Retention
 from levelcast.node.roles.base import NodeSetup, Role, Status
+from levelcast.overlay.hold_feedback import HoldFeedback, HoldRules
 from levelcast.protocol.event_text import generation_name
 from levelcast.protocol.history import first_tip
 from levelcast.ring.listener import Listener
@@ -27,6 +29,9 @@ class ReleasingRole(Role):
         Metric("have", "slot_have", "Everything up to this slot is held."),
         Metric("witnessed", "slot_witnessed", "Everything up to this slot is witnessed (rule 8)."),
         Metric("released_slot", "slot_released", "Everything up to this slot is released."),
+        Metric("timing.hold_ns", "hold_seconds", "Hold time in force.", 1e-9),
+        Metric("timing.record.version", "timing_version", "Version of the last timing record."),
+        Metric("timing.needed_p999_ns", "needed_seconds", "0.999 quantile of the needed hold time, last minute.", 1e-9),
         Metric("complete_upto_ns", "complete_seconds", "Everything stamped up to this time is released.", 1e-9),
         Metric("gaps", "gaps", "Slots with missing data that is being requested (rule 5)."),
         Metric("requests", "requests_total", "Requests for missing data."),
@@ -56,6 +61,7 @@ class ReleasingRole(Role):
     MACHINE: ClassVar[type[Listener]]
     machine: Listener
     store: ReceiverStore
+    feedback: HoldFeedback
     edge: EdgeService | None = None
 
     def __init__(self, setup: NodeSetup) -> None:
@@ -65,6 +71,16 @@ class ReleasingRole(Role):
         )
         self._setup = setup
         self.machine = self.MACHINE(setup.config, setup.place.id, self.store.image, self.store.tape.tip, setup.now)
+        timing = setup.config.timing
+        self.feedback = HoldFeedback(
+            setup.place.id,
+            setup.config.domain,
+            self.machine,
+            setup.now,
+            recovery_ns=timing.recovery_ns,
+            resend_ns=timing.resend_ns,
+            rules=hold_rules(setup.network, setup.place.stripe),
+        )
 
     def services(self) -> Iterator[Service]:
         """Open the edge if the network file assigns groups to the receiver, and retention if the tape has limits."""
@@ -133,10 +149,31 @@ class ReleasingRole(Role):
                 for source, position in sorted(said.sources.items())
             },
             "unlisted_sources": list(said.unlisted),
-            "timing": timing_as_json(said),
+            "timing": timing_as_json(said) | self._needs(),
             "tape_bytes": self.store.tape.size_bytes,
             "tape_segments": self.store.tape.segments,
         }
+
+    def _needs(self) -> Status:
+        """Return whether the hold time is automatic, and the times that slots of the last minute needed."""
+        auto, row = self._setup.network.stripe(self._setup.place.stripe).rules.hold_auto, self.feedback.last_row
+        needs = {} if row is None else {"p50": row.p50_us, "p99": row.p99_us, "p999": row.p999_us}
+        return {"auto": auto} | {f"needed_{name}_ns": us * 1_000 for name, us in needs.items()}
+
+
+def hold_rules(network: Network, stripe: str) -> HoldRules | None:
+    """Return the limits of an automatic hold time; None if it is that of the network file."""
+    rules = network.stripe(stripe).rules
+    if not rules.hold_auto:
+        return None
+    derived = network.derived(stripe, bound=False)
+    return HoldRules(
+        rules.late_target,
+        rules.lengthen_after_ns,
+        rules.shorten_after_ns,
+        2 * derived.timing.slot_ns,
+        derived.rule_6_ns,
+    )
 
 
 def timing_as_json(said: ListenerStatus) -> Status:
