@@ -7,9 +7,9 @@ import pytest
 from levelcast.overlay.hold_feedback import (
     QUIET_NS,
     SECOND_NS,
+    FeedbackRules,
     HoldController,
     HoldFeedback,
-    HoldRules,
     ReleaseMeter,
 )
 from levelcast.protocol.effects import Effect, Release, Send
@@ -33,7 +33,7 @@ from levelcast.wire.packets import open_packets
 MS = 1_000_000
 T0 = 1_700_000_000 * SECOND_NS
 HOLD = 400 * MS
-RULES = HoldRules(1e-5, 5 * SECOND_NS, 30 * SECOND_NS, 100 * MS, 2_000 * MS)
+RULES = FeedbackRules(1e-5, 5 * SECOND_NS, 30 * SECOND_NS, 100 * MS, 2_000 * MS)
 MEMBERS = (1, 2, 3)
 
 
@@ -236,7 +236,7 @@ class FakeReceiver:
         return HOLD
 
 
-def feedback_of(node: int, receiver: FakeReceiver, rules: HoldRules | None = RULES) -> HoldFeedback:
+def feedback_of(node: int, receiver: FakeReceiver, rules: FeedbackRules | None = RULES) -> HoldFeedback:
     made = HoldFeedback(node, 5, receiver, T0 - 40 * SECOND_NS, recovery_ns=SECOND_NS, resend_ns=200 * MS, rules=rules)
     for second in range(-38, -1):
         each = ReleaseSecond(T0 // SECOND_NS + second, 20, int(second > -6), 500_000)

@@ -10,7 +10,7 @@ import pytest
 
 from levelcast.network import Link
 from levelcast.overlay.clock_check import START_ALARM_NS, START_EVERY_NS, START_NS, ClockCheck, MemberClock
-from levelcast.overlay.hold_feedback import HoldFeedback, HoldRules
+from levelcast.overlay.hold_feedback import FeedbackRules, HoldFeedback
 from levelcast.overlay.paths import ENOUGH, Paths
 from levelcast.overlay.probe import Prober
 from levelcast.protocol.effects import (
@@ -609,7 +609,7 @@ class Followed(Script):
 
 def test_rows_of_receivers_are_published_and_a_timing_record_reaches_the_own_machine_too(stage: Stage) -> None:
     machine = Followed()
-    rules = HoldRules(1e-5, 5_000 * MS, 30_000 * MS, 40 * MS, 2_000 * MS)
+    rules = FeedbackRules(1e-5, 5_000 * MS, 30_000 * MS, 40 * MS, 2_000 * MS)
     feedback = HoldFeedback(ME, 0, machine, stage.now, recovery_ns=0, resend_ns=200 * MS, rules=rules)
     running = Driver(ME, 0, machine, stage, stage, clock=stage, feedback=feedback)
     while not any(isinstance(message, Data) for batch in machine.batches for message in batch):

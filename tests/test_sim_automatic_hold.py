@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from levelcast.overlay.hold_feedback import HoldRules
+from levelcast.overlay.hold_feedback import FeedbackRules
 from levelcast.protocol.config import StripeConfig
 from levelcast.sim.automatic_hold import AutomaticHold
 from levelcast.sim.engine.network import VirtualNetwork
@@ -34,7 +34,7 @@ def follow(
     """Run with the delays, with twice the delays, and with the delays again; return the hold times of each phase."""
     ring = steady_world(3, loss, slot_ns=SLOT_NS, sources=1, gap_ns=50 * MS, build=ShortHold)
     ring.form()
-    rules = HoldRules(1e-5, lengthen_s * SECOND, shorten_s * SECOND, 2 * SLOT_NS, 2 * SECOND)
+    rules = FeedbackRules(1e-5, lengthen_s * SECOND, shorten_s * SECOND, 2 * SLOT_NS, 2 * SECOND)
     automatic = AutomaticHold(ring.world, rules)
     automatic.start(ring.world.nodes[member] for member in ring.roles.members)
     phases: list[list[int]] = []

@@ -112,7 +112,7 @@ class ReleaseMeter:
 
 
 @dataclass(frozen=True, slots=True)
-class HoldRules:
+class FeedbackRules:
     """Limits of an automatic hold time."""
 
     late_target: float
@@ -139,7 +139,7 @@ class HoldChange(NamedTuple):
 class HoldController:
     """Decide by the rows of all receivers whether the hold time is right."""
 
-    def __init__(self, rules: HoldRules) -> None:
+    def __init__(self, rules: FeedbackRules) -> None:
         self._rules = rules
         self._seconds: dict[int, dict[int, ReleaseSecond]] = {}
         self._kept = max(rules.lengthen_after_ns, rules.shorten_after_ns) // SECOND_NS + 60
@@ -225,7 +225,7 @@ class HoldFeedback:
         *,
         recovery_ns: int,
         resend_ns: int,
-        rules: HoldRules | None = None,
+        rules: FeedbackRules | None = None,
     ) -> None:
         self.wake_ns = now + SECOND_NS
         self.last_row: ReleaseRow | None = None

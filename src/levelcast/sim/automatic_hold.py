@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from levelcast.overlay.hold_feedback import HoldFeedback, HoldRules
+from levelcast.overlay.hold_feedback import FeedbackRules, HoldFeedback
 from levelcast.protocol.effects import Effect, Release, Send
 from levelcast.protocol.events import HoldChosen, Witnessed
 from levelcast.ring.listener import Listener
@@ -17,7 +17,7 @@ from levelcast.wire.messages import Data, ReleaseRow
 class AutomaticHold:
     """Watcher that does at each receiver what its driver does: it notes releases, and publishes rows and records."""
 
-    def __init__(self, world: World, rules: HoldRules) -> None:
+    def __init__(self, world: World, rules: FeedbackRules) -> None:
         self._world = world
         self._rules = rules
         self._feedback: dict[int, HoldFeedback] = {}

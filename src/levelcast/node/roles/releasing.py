@@ -11,7 +11,7 @@ from levelcast.node.edge_service import EdgeService
 from levelcast.node.metrics import Metric
 from levelcast.node.retention import Retention
 from levelcast.node.roles.base import NodeSetup, Role, Status
-from levelcast.overlay.hold_feedback import HoldFeedback, HoldRules
+from levelcast.overlay.hold_feedback import FeedbackRules, HoldFeedback
 from levelcast.protocol.event_text import generation_name
 from levelcast.protocol.history import first_tip
 from levelcast.ring.listener import Listener
@@ -161,13 +161,13 @@ class ReleasingRole(Role):
         return {"auto": auto} | {f"needed_{name}_ns": us * 1_000 for name, us in needs.items()}
 
 
-def hold_rules(network: Network, stripe: str) -> HoldRules | None:
+def hold_rules(network: Network, stripe: str) -> FeedbackRules | None:
     """Return the limits of an automatic hold time; None if it is that of the network file."""
     rules = network.stripe(stripe).rules
     if not rules.hold_auto:
         return None
     derived = network.derived(stripe, bound=False)
-    return HoldRules(
+    return FeedbackRules(
         rules.late_target,
         rules.lengthen_after_ns,
         rules.shorten_after_ns,
