@@ -12,6 +12,7 @@ import argparse
 import csv
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -111,10 +112,15 @@ def count(work: Work) -> HoldCounts:
     return count_slots(work.group, work.slots, work.seed)
 
 
+def workers() -> Pool:
+    """Return a pool whose processes end when they are told to: they do not inherit the handler of `conduct`."""
+    return multiprocessing.get_context("fork").Pool(JOBS, signal.signal, (signal.SIGTERM, signal.SIG_DFL))
+
+
 def counted(work: Sequence[Work]) -> Iterator[tuple[Work, HoldCounts]]:
     """Simulate all of it in two processes, and report progress."""
     begun = time.monotonic()
-    with multiprocessing.get_context("fork").Pool(JOBS) as pool:
+    with workers() as pool:
         for number, (one, counts) in enumerate(zip(work, pool.imap(count, work), strict=True), 1):
             tell(f"hold: {number} of {len(work)}, {one.label}, {time.monotonic() - begun:.0f} s")
             yield one, counts
@@ -238,7 +244,7 @@ def bulk(options: Options, only: str = "") -> Result:
         for label, loss, kind in CASES
         if only in f"{name}, {label}"
     ]
-    with multiprocessing.get_context("fork").Pool(JOBS) as pool:
+    with workers() as pool:
         started = [(label, case, *_start(pool, label, case, slots, part, options)) for label, case in cases]
         for label, case, derivation, parts in started:
             hold, seconds = derivation.get()
