@@ -63,7 +63,7 @@ _MOST_US = 2**31 - 1
 
 
 class MemberClock(NamedTuple):
-    """What a member states about its own clock in its beats: E_j and its median offset."""
+    """Clock of a member, as its beats state it: E_j and its median offset."""
 
     error_us: int | None
     offset_us: int | None
@@ -77,7 +77,7 @@ class Compared(NamedTuple):
 
     @property
     def offset_ns(self) -> int:
-        """How far this clock is ahead of the member's."""
+        """Return by how much this clock is ahead of the member's."""
         return (self.here_ns - self.there_ns) // 2
 
 
@@ -104,12 +104,12 @@ class ClockCheck:
         self.bound = ErrorBound()
         self.leap = LeapSecond(smeared=config.smeared)
         self.told: dict[int, MemberClock] = {}
-        """What the members state about their clocks."""
+        """Statements of the members about their clocks."""
         self.compared: dict[int, Compared] = {}
         """Members with which the clock was compared in the last seconds."""
         self.doubt: ClockDoubt | None = None
         self.offset_ns: int | None = None
-        """How far this clock is ahead of the median member's; None: no majority is heard."""
+        """Offset of this clock from the median member's; None: no majority is heard."""
         self._own = int(node in members)
         self._one_machine = one_machine
         self._members = len(members)

@@ -56,7 +56,7 @@ _MOST_US = 2**32 - 1
 
 
 class Receiver(Protocol):
-    """What the feedback needs of a receiver's protocol class (`levelcast.ring.listener`)."""
+    """Part of a receiver's protocol class (`levelcast.ring.listener`) that the feedback uses."""
 
     generation: int
     history: History

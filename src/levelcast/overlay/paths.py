@@ -83,7 +83,7 @@ class RecentLeast:
 
 @dataclass(slots=True)
 class PathMinute:
-    """What arrived from one peer in one minute, and what was lost."""
+    """Arrivals and losses of one peer's messages in one minute."""
 
     start_ns: int
     heard: int = 0

@@ -453,7 +453,7 @@ class ReleaseSecond(NamedTuple):
 
 
 class ReleaseRow(NamedTuple):
-    """What slots have needed at a receiver (rule W10): quantiles of a minute, and the last seconds, oldest first."""
+    """Time that slots needed at a receiver (rule W10): quantiles of a minute, and the last seconds, oldest first."""
 
     sender: int
     p50_us: int

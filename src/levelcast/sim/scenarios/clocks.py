@@ -58,7 +58,7 @@ MEASURES = frozenset({Beat, Probe, Echo, PathRow})
 
 @dataclass(frozen=True, slots=True)
 class ClockFault:
-    """What happens to a clock, and what has to follow."""
+    """A fault of a clock, and its required effect."""
 
     name: str
     lasting_s: float
@@ -77,7 +77,7 @@ class ClockFault:
 
     @property
     def wrong_ns(self) -> int:
-        """How wrong releases may be before anyone can know."""
+        """Return by how much releases may be wrong before any node can know."""
         lag_ns = OFFSET_NS + 6 * S if self.special != "cut off" else HEALED_NS
         return LIMIT_NS + self.suspended_ns + int(abs(self.drift_ppm) * lag_ns / 1e6) + 2 * CLOCK_ERROR_NS
 
@@ -116,7 +116,7 @@ class ClockedNode(SimNode):
 
     @property
     def clock_offset_ns(self) -> int:
-        """How far its wall clock is ahead of the true time."""
+        """Offset of its wall clock from the true time."""
         drift_ns = int((self.world.now - self._since_ns) * self._drift_ppm / 1e6) if self._drift_ppm else 0
         return self._base_ns + drift_ns - self.suspended_ns
 
