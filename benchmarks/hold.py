@@ -9,9 +9,7 @@ jitter and 6 packets per slot unless a row states otherwise. `levelcast.timing.h
 from __future__ import annotations
 
 import argparse
-import csv
 import multiprocessing
-import os
 import signal
 import sys
 import time
@@ -23,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import aws
 from benchmarks.campaign import conduct
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from levelcast.extras import ExtraMissing
@@ -71,24 +70,12 @@ CASES: tuple[tuple[str, float, LossKind], ...] = (
 def groups(*, quick: bool = False) -> dict[str, HoldInput]:
     """Return the groups by name; the regions only with their data."""
     found = {"five cities": hold_input(parse_network(five_cities()))}
-    given = os.environ.get("LEVELCAST_DATA")
-    data = Path(given) if given else Path(__file__).resolve().parents[2] / "shared" / "data"
-    paths = sorted((data / "wan_aws_regions").glob("*.csv"))
-    if paths and not quick:
-        found["AWS"] = regions(paths[0])
+    table = aws.table()
+    if table is not None and not quick:
+        found["AWS"] = aws.hold_input(table)
     if quick:
         return {name: replace(group, late_target=QUICK_TARGET) for name, group in found.items()}
     return found
-
-
-def regions(path: Path) -> HoldInput:
-    """Return the AWS regions, each a member and a source: half of the round trip one way."""
-    with path.open(encoding="utf-8") as file:
-        rows = list(csv.reader(file))[1:]
-    delay = np.array([[float(cell) / 2.0 for cell in row[2:]] for row in rows])
-    apart = 1.0 - np.eye(len(delay))
-    links = (delay * apart, 6.0 * apart, 0.01 * apart)
-    return HoldInput(*links, *links, process_ms=5.0, clock_error_ms=1.0, names=tuple(row[1] for row in rows))
 
 
 def with_loss(group: HoldInput, loss: float, kind: LossKind) -> HoldInput:

@@ -1,25 +1,29 @@
-"""Lockstep against pipelined, on the delays between five cities with 1 % loss.
+"""Lockstep against pipelined, on the delays between five cities, and between the 21 AWS regions, with 1 % loss.
 
-Cases with rule 6 have the timing that `levelcast.timing.derive` makes from the same measured path. *Derived* is the
-hold time that `levelcast init` stores, *paper* MS §5.1's example: τ = Δ_A = 3 s, k_r = 3. The figure is the latency
-from a floor's submit to a receiver's release, in true time, one sample per packet and receiver; the tables also have
-the share of late releases and the part of the hold time that slots really needed.
+The AWS regions need `LEVELCAST_DATA`. Cases with rule 6 have the timing that `levelcast.timing.derive` makes from the
+same measured path. *Derived* is the hold time that `levelcast timing` derives, *paper* MS §5.1's example: τ = Δ_A =
+3 s, k_r = 3. The figure is the latency from a floor's submit to a receiver's release, in true time, one sample per
+packet and receiver; the tables also have the share of late releases and the part of the hold time that slots really
+needed.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from benchmarks import aws
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from levelcast.extras import ExtraMissing
 from levelcast.network import Network, five_cities, parse_network
+from levelcast.network.hold_input import hold_input
 from levelcast.plots.style import BLUE, FAINT, GREY, INK, ORANGE, RED, canvas
 from levelcast.protocol.config import Witnesses
 from levelcast.sim.scenarios.steady import MS, steady_network
+from levelcast.timing.hold import derive_hold
 from levelcast.timing.rules import Mode, Timing
 from levelcast.units import quantile
 
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
 S = 1_000_000_000
 JOBS = 2
+Group = Literal["five cities", "AWS"]
 PAPER_NS, PAPER_ATTEMPTS = 3 * S, 3
 """MS §5.1: "With these parameters, the token transfer time is about 3 seconds.\""""
 QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
@@ -43,12 +48,14 @@ class Case:
     lasting_s: int
     """Virtual seconds of load per seed: long where slots are, and less than the simulator's limit of events."""
     hold: Literal["rule 6", "derived", "paper"] = "rule 6"
+    group: Group = "five cities"
 
     @property
     def name(self) -> str:
         slot = f"{self.mode} {self.slot_ms} ms" if self.slot_ms is not None else "lockstep"
         hold = "" if self.hold == "rule 6" else f", {self.hold}"
-        return f"{slot}, {'w = 1' if self.witnesses == 1 else self.witnesses}{hold}"
+        group = "" if self.group == "five cities" else f"{self.group}: "
+        return f"{group}{slot}, {'w = 1' if self.witnesses == 1 else self.witnesses}{hold}"
 
     def timing_of(self, network: Network, timing: Timing) -> Timing:
         """Return the timing with the hold time of this case; `timing` is that of rule 6."""
@@ -71,6 +78,13 @@ CASES = (
     ),
 )
 HEADLINE = (Case("lockstep", None, "majority", 600), DERIVED)
+AWS_CASES = (
+    Case("pipelined", 50, "majority", 20, "derived", "AWS"),
+    Case("lockstep", 3_000, 1, 60, "paper", "AWS"),
+    Case("lockstep", None, "majority", 120, group="AWS"),
+    Case("pipelined", 50, "majority", 20, group="AWS"),
+)
+"""21 floors send 105 packets/s to 21 receivers: three seeds of 20 s are 130,000 packet releases."""
 
 
 @dataclass(slots=True)
@@ -110,12 +124,16 @@ def run(options: Options) -> Result:
     """Run every case over several seeds."""
     seeds = (1,) if options.quick else (1, 2, 3)
     shorter = 10 if options.quick else 1
-    tell(f"modes: {len(CASES)} cases, {len(seeds)} seeds each")
-    work = [(case, seed, case.lasting_s * S // shorter) for case in CASES for seed in seeds]
-    measured = {case: Measured() for case in CASES}
+    cases = CASES if options.quick or aws.table() is None else (*CASES, *AWS_CASES)
+    tell(f"modes: {len(cases)} cases, {len(seeds)} seeds each")
+    work = [(case, seed, case.lasting_s * S // shorter) for case in cases for seed in seeds]
+    measured = {case: Measured() for case in cases}
+    for group in {case.group for case in cases}:
+        network_of(group)  # the processes inherit it
     with multiprocessing.get_context("fork").Pool(JOBS) as pool:
-        for (case, _, _), one in zip(work, pool.imap(measure, work), strict=True):
+        for number, ((case, seed, _), one) in enumerate(zip(work, pool.imap(measure, work), strict=True), 1):
             measured[case].add(one)
+            tell(f"modes: {number} of {len(work)}, {case.name}, seed {seed}")
     for one in measured.values():
         one.sort()
     result = Result("modes")
@@ -123,16 +141,29 @@ def run(options: Options) -> Result:
     result.tables += [_latency_table(measured), _hold_table(measured)]
     _add_notes(result, measured, len(seeds))
     try:
-        result.plots.append(str(plot(measured, options.plot_dir / "modes.svg")))
+        of_cities = {case: one for case, one in measured.items() if case.group == "five cities"}
+        result.plots.append(str(plot(of_cities, options.plot_dir / "modes.svg")))
     except ExtraMissing as missing:
         result.notes.append(str(missing))
     return result
 
 
+@cache
+def network_of(group: Group) -> Network:
+    """Return a group as a network with its derived hold time."""
+    if group == "five cities":
+        return parse_network(five_cities())
+    table = aws.table()
+    assert table is not None
+    tell("modes: derive the hold time of the AWS regions")
+    hold_ms = derive_hold(hold_input(parse_network(aws.network_text(table)))).hold_ms
+    return parse_network(aws.network_text(table, hold_ms))
+
+
 def measure(work: tuple[Case, int, int]) -> Measured:
     """One case with one seed, under load for so many ns."""
     case, seed, lasting_ns = work
-    network = parse_network(five_cities())
+    network = network_of(case.group)
     ring = steady_network(
         network,
         seed=seed,
@@ -213,8 +244,8 @@ def _hold_table(measured: dict[Case, Measured]) -> Table:
 
 def _add_notes(result: Result, measured: dict[Case, Measured], seeds: int) -> None:
     result.notes += [
-        f"{seeds} seed{'s' if seeds > 1 else ''} a case; one packet in 200 ms per floor on average; five floors, five "
-        f"receivers, 1 % loss between sites; missed: waited longer than τ + δ_N; "
+        f"{seeds} seed{'s' if seeds > 1 else ''} a case; one packet in 200 ms per floor on average; as many floors as "
+        f"receivers, 5 or 21 (AWS), 1 % loss between sites; missed: waited longer than τ + δ_N; "
         "credit: maximum unwitnessed packets of a floor",
         f"requests {sum(one.requests for one in measured.values()):,}, "
         f"faults {sum(one.faults for one in measured.values())}, "
