@@ -191,6 +191,19 @@ def test_clocks_that_nobody_vouches_for_and_bounds_are_said(served: Served, file
     assert re.search(r"osaka-2 .* ±0.312 ms", output)
 
 
+def test_subscribers_that_miss_the_bound_are_said(served: Served, file: Path) -> None:
+    worst = {"address": "10.0.0.7:4242", "bound_ns": 25_000_000, "needed_ns": 31_000_000, "late": 4, "records": 96}
+    found = {"subscribers": 1_200, "spread_ns": 400_000, "spread_on_arrival_ns": 30_500_000, "worst": [worst]}
+    served.statuses["osaka-1"]["edge"] = {"together": {**found, "missing": 3}}
+    served.statuses["tokyo-1"]["edge"] = {"together": None}
+    _, output = run("--network", file, "--timeout", "5s")
+    told = "1,200 subscribers of osaka-1 deliver together: their spread is 400 µs, on arrival 30.5 ms."
+    assert told in output
+    bound = "Subscriber 10.0.0.7:4242 misses the bound of 25 ms: its p99 delay is 31 ms, 4.0% of its records were late."
+    assert bound in output
+    assert "2 other subscribers of osaka-1 miss it, too." in output
+
+
 def test_a_clock_that_is_compared_at_the_start_is_not_called_wrong(served: Served, file: Path) -> None:
     served.statuses["osaka-1"]["clock"] |= {"trusted": False, "doubt": None, "was_set": False}
     _, output = run("--network", file, "--timeout", "5s")

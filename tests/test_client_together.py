@@ -114,6 +114,20 @@ def test_who_misses_the_bound_delivers_immediately_and_counts(network: Network, 
     assert counts.largest_late_ns >= 10 * MS
 
 
+def test_the_edge_tells_who_misses_the_bound(
+    network: Network, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REPORT_EVERY_NS", 100 * MS)
+    tapes = [levelcast.Subscriber(network, region="west", together=each) for each in ("40ms", "1ms")]
+    play(receiver, tapes, late_ns=25 * MS)
+    receiver.step()
+    found = receiver.edge.status()["together"]
+    assert found["subscribers"] == 2
+    assert found["missing"] >= 1
+    assert found["worst"][-1]["bound_ns"] == MS
+    assert found["worst"][-1]["address"].startswith("127.0.0.1:")
+
+
 def test_merged_records_are_delivered_together_too(network: Network, receiver: Receiver) -> None:
     tapes = [levelcast.Subscriber(network, region="west", merged=True, together="40ms") for _ in range(2)]
     one, other = play(receiver, tapes)

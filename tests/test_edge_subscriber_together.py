@@ -72,6 +72,28 @@ def test_a_record_that_arrives_after_the_bound_is_delivered_and_counted() -> Non
     assert numbers(made.due(T0 + 525 * MS)) == [5]
 
 
+def test_a_watermark_in_a_session_without_recent_records_is_not_late() -> None:
+    made = queue()
+    made.take([deliver(1, 0)], T0 + 405 * MS)
+    assert numbers(made.due(T0 + 425 * MS)) == [1]
+    record = encode_watermark(Watermark(T0 + 400 * MS, 1, 0, HOLDS))
+    mark = Deliver(ALPHA, 2, 1, len(record), record)
+    assert numbers(made.take([mark], T0 + 805 * MS)) == [2]
+    assert (made.counts.records, made.counts.late) == (1, 0)
+
+
+def test_a_report_has_the_delays_and_counts_since_the_one_before() -> None:
+    made = queue()
+    made.take([deliver(1, 0, 0), deliver(3, 50)], T0 + 460 * MS)  # 60 ms and 10 ms after their release
+    made.due(T0 + 476 * MS)
+    report = made.report(7)
+    assert (report.subscriber, report.bound_ns, report.records, report.late) == (7, BOUND_NS, 1, 2)
+    assert (report.delay_p50_ns, report.delay_max_ns, report.error_p99_ns) == (35 * MS, 60 * MS, MS)
+    made.take([deliver(4, 100)], T0 + 505 * MS)
+    report = made.report(7)
+    assert (report.records, report.late, report.delay_max_ns, report.error_p99_ns) == (1, 0, 5 * MS, 0)
+
+
 def test_history_is_not_late() -> None:
     made = TogetherQueue(BOUND_NS)
     assert numbers([each for each in made.take([deliver(1, 0, 50), complete(50)], T0 + 10**10) if each[0] == ALPHA][:1])

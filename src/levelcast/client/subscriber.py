@@ -14,7 +14,8 @@
 - The kernel delivers complete trains of packets if it can (UDP_GRO), and the packets of a train are opened together.
 - A snapshot is read over TCP from a source address of packets; packets that arrive in the meantime wait.
 - With `together`, records wait for their release time and the bound (`levelcast.edge.subscriber.together`) by the wall
-  clock. The event loop's timers may fire up to 1 ms late, so the timer is set earlier and the rest is slept.
+  clock. The event loop's timers may fire up to 1 ms late, so the timer is set earlier and the rest is slept. A report
+  every 5 s tells the edge how long records needed (`levelcast.wire.delivery_report`).
 - Everything runs in the caller's event loop, without threads. When a slow caller has `MAX_QUEUED` batches waiting,
   reading stops: packets that the kernel then drops are requested later.
 
@@ -24,6 +25,7 @@ The protocol is `levelcast.edge.subscriber.session_reader`; here are the sockets
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 import time
 from collections import deque
@@ -60,6 +62,7 @@ from levelcast.runtime.clock_sync import chrony_tracking, kernel_clock
 from levelcast.runtime.sockets import LOOPBACK, Address
 from levelcast.units import NS_PER_UNIT, parse_amount, show_ns
 from levelcast.wire.channel_plan import ChannelPlan
+from levelcast.wire.delivery_report import REPORT_EVERY_NS, encode_delivery_report
 from levelcast.wire.header import Malformed
 from levelcast.wire.mold import HEADER_SIZE, Block, Heartbeat, decode, session_name
 from levelcast.wire.snapshot import Snapshot
@@ -147,6 +150,9 @@ class Subscriber:
         self._news: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._release_timer: asyncio.TimerHandle | None = None
+        self._report_timer: asyncio.TimerHandle | None = None
+        self._name = secrets.randbits(64)
+        """The subscriber in its reports."""
         self._sockets = GroupSockets(self.groups, interface, self._readable, arrivals=arrivals)
         self._closed = False
 
@@ -243,6 +249,7 @@ class Subscriber:
                     self._wanted.note_definitions(snapshot.records)
             self._wanted.settle()
             self._begin()
+            self._arm_report()
         except BaseException:
             self._close()
             raise
@@ -313,7 +320,7 @@ class Subscriber:
     def _close(self) -> None:
         self._closed = True
         self._sockets.close()
-        for timer in (self._timer, self._release_timer):
+        for timer in (self._timer, self._release_timer, self._report_timer):
             if timer is not None:
                 timer.cancel()
         self._wake()
@@ -443,6 +450,19 @@ class Subscriber:
         if next_ns is not None and not self._closed:
             left_ns = max(0, next_ns - time.time_ns() - TIMER_GRAIN_NS)
             self._release_timer = self._loop.call_later(left_ns / 1e9, self._on_release)
+
+    def _arm_report(self) -> None:
+        if self._together is not None:
+            self._report_timer = self._loop.call_later(REPORT_EVERY_NS / 1e9, self._send_report)
+
+    def _send_report(self) -> None:
+        """Tell the edge that sent last how long records needed; a lost report is not repeated."""
+        assert self._together is not None
+        report = encode_delivery_report(self._together.report(self._name))
+        if (own := self._sockets.own) is not None and (servers := self._streams.servers()):
+            with suppress(OSError):
+                own.sendto(report, servers[0])
+        self._arm_report()
 
     # -- effects ------------------------------------------------------------------------------------------
 

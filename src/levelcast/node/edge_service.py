@@ -207,6 +207,7 @@ class EdgeService:
             "unsent": dict(counts.unsent),
             "snapshots": self._snapshots.served,
             "clients_dropped": self._snapshots.dropped,
+            "together": self.server.reports.status(self._now),
             "states_unsaved": counts.states_unsaved,
             "narrow": {
                 _address(group.address, group.port, number)[0]: {

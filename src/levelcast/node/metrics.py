@@ -64,6 +64,18 @@ _METRICS = (
     Metric("send_refused", "send_refused_total", "Datagrams that the kernel had no buffer space for."),
     Metric("namesakes", "namesakes_total", "Datagrams of another process that runs under this node's name."),
     Metric("lost_on_purpose", "lost_on_purpose_total", "Datagrams dropped by --impair."),
+    Metric("edge.together.subscribers", "together_subscribers", "Subscribers that deliver together and report it."),
+    Metric("edge.together.missing", "together_missing", "Those whose p99 delay exceeds their bound."),
+    Metric("edge.together.late", "together_late_records", "Their late records in the last reports."),
+    Metric("edge.together.records", "together_records", "Their records on time in the last reports."),
+    Metric("edge.together.needed_ns", "together_needed_seconds", "Their largest p99 delay after the release.", 1e-9),
+    Metric("edge.together.spread_ns", "together_spread_seconds", "p99 of their delivery after the bound.", 1e-9),
+    Metric(
+        "edge.together.spread_on_arrival_ns",
+        "together_arrival_spread_seconds",
+        "From their smallest median delay to their largest p99 delay.",
+        1e-9,
+    ),
     Metric("journal_bytes", "journal_bytes", "Size of the journal."),
     Metric("life", "life", "Life of the disk (rule 12)."),
 )

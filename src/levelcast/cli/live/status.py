@@ -255,7 +255,7 @@ def _remarks(answers: Sequence[Answer]) -> list[Text]:
         if malformed:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(malformed.items()))
             remarks.append(Text(f"{answer.name} rejected malformed datagrams: {reasons}.", "yellow"))
-    return remarks + _clocks(answers) + _lines_behind(answers)
+    return remarks + _clocks(answers) + _lines_behind(answers) + _together(answers)
 
 
 _DOUBTS = {
@@ -297,6 +297,29 @@ def _lines_behind(answers: Sequence[Answer]) -> list[Text]:
             which = f'The line "{line["line"]}" ({address}, {show_rate(line["rate"])}) of {name}'
             lost = f" and has dropped {dropped:,} packets" if dropped else ""
             remarks.append(Text(f"{which} is {behind_s:.1f} s behind{lost}.", "bold yellow"))
+    return remarks
+
+
+def _together(answers: Sequence[Answer]) -> list[Text]:
+    """Return a remark for each edge with subscribers that deliver together, and one for each that misses the bound."""
+    remarks = []
+    for answer in answers:
+        found = answer.status.get("edge", {}).get("together")
+        if found is None:
+            continue
+        spread, before = show_ns(found["spread_ns"]), show_ns(found["spread_on_arrival_ns"])
+        who = f"{found['subscribers']:,} subscribers of {answer.name} deliver together"
+        what = f"{who}: their spread is {spread}, on arrival {before}."
+        remarks.append(Text(what))
+        for each in found["worst"]:
+            late = each["late"] / max(1, each["late"] + each["records"])
+            what = (
+                f"Subscriber {each['address']} misses the bound of {show_ns(each['bound_ns'])}: its p99 delay is "
+                f"{show_ns(each['needed_ns'])}, {late:.1%} of its records were late."
+            )
+            remarks.append(Text(what, "yellow"))
+        if (more := found["missing"] - len(found["worst"])) > 0:
+            remarks.append(Text(f"{more:,} other subscribers of {answer.name} miss it, too.", "yellow"))
     return remarks
 
 

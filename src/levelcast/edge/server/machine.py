@@ -12,6 +12,7 @@ A node drives it over sockets (`levelcast.node.edge_service`), the simulator ove
 - Requests are answered individually, or once to the groups if several subscribers request the same messages
   (`levelcast.edge.server.request_policy`); such an answer is paced like a late frame. A subscriber that sends requests
   too fast is refused.
+- Subscribers that deliver together report their delays to the same address (`levelcast.edge.server.delivery_reports`).
 - Messages that have left the store are read from the tape (`levelcast.edge.server.archive`): one slice per call of
   `work`, and none shortly before the ring is due.
 - A receiver that stops does not end its sessions. `end_sessions` does, at the end of a day.
@@ -29,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from levelcast.edge.server.archive import Archive
+from levelcast.edge.server.delivery_reports import DeliveryReports
 from levelcast.edge.server.feed import END_EVERY_NS, END_TIMES
 from levelcast.edge.server.line_budget import LineBudget
 from levelcast.edge.server.line_rate import LineRate
@@ -38,6 +40,8 @@ from levelcast.network.model import MulticastGroup
 from levelcast.protocol.effects import Release
 from levelcast.protocol.rate import RateLimit
 from levelcast.wire import mold
+from levelcast.wire.delivery_report import REPORT_BYTES, decode_delivery_report
+from levelcast.wire.header import Malformed
 from levelcast.wire.messages import CONTROL_SOURCE
 
 SNAPSHOT_AGE_NS = 200_000_000
@@ -141,6 +145,7 @@ class EdgeServer:
         self._pace = RateLimit(self.config.pace_rate, self.config.pace_burst, now)
         self._paced_ns = now
         self._policy = RequestPolicy(self.config.policy, now)
+        self.reports = DeliveryReports()
         self._unanswered = 0
         """Requests for messages that had just been sent to the groups."""
         self._snapshot = (0, b"")
@@ -385,6 +390,12 @@ class EdgeServer:
 
     def _answer_one(self, request: bytes, subscriber: Hashable, now: int) -> None:
         server, archive, policy = self.feed.retransmitter, self.archive, self._policy
+        if len(request) == REPORT_BYTES:
+            try:
+                self.reports.take(subscriber, decode_delivery_report(request), now)
+            except Malformed as error:
+                server.counts.malformed[error.reason] += 1
+            return
         wanted = server.open(request)
         if wanted is None:
             return

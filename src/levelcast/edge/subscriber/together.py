@@ -8,10 +8,12 @@ receive it at the same time, if the bound exceeds their delays.
   records, which precede the slots to which they apply (`levelcast.protocol.pace`). Records wait for the first
   watermark.
 - A record that arrives after that time is delivered immediately, in order, and counted as late. Records whose time
-  was before the start are not: they are history.
+  was before the start are not: they are history. Records without a timestamp, such as watermarks, are not counted.
 - Records of a session stay in order, and so do records of several sessions with different times. A record without a
   timestamp has the time of the record before it. Watermarks, losses, ends and changes of the plan keep their place.
 - With the grade *latest only* a record that fills a gap does not wait for later ones.
+- A report for the edge (`levelcast.wire.delivery_report`) has the delays of the slots, and how long after the bound
+  they were delivered.
 - A record cannot arrive before its release. If it does, one of the clocks is wrong: the longest such time is counted.
   No record waits longer than the bound and `MAX_EARLY_NS`, so a wrong clock does not stop delivery.
 
@@ -22,8 +24,9 @@ clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import pairwise
 
@@ -36,6 +39,7 @@ from levelcast.protocol.pace import KEPT, hold_at
 from levelcast.records import group_by_type
 from levelcast.wire import mold
 from levelcast.wire.channel_plan import parse_session
+from levelcast.wire.delivery_report import DeliveryReport
 from levelcast.wire.messages import Pace, PaceChange
 from levelcast.wire.mold import EdgePacket
 from levelcast.wire.pace_change import pace_changes
@@ -44,6 +48,8 @@ from levelcast.wire.watermark import Holds, last_watermark
 MAX_EARLY_NS = 1_000_000_000
 PATIENCE_NS = 3_000_000_000
 """Wait for the first watermark at most so long: a few of the longest intervals in use."""
+MAX_MEASURED = 20_000
+"""Slots of one report at most: the last ones."""
 _NOT_FIRST = 2
 """A version of changes here: of times before a change, only its `before_ns` is known."""
 
@@ -106,6 +112,11 @@ class TogetherQueue:
         self._last_due_ns = 0
         self._begun_ns: int | None = None
         """The first time at which the hold time was known."""
+        self._reported = TogetherCounts()
+        """The counts of the report before."""
+        self._delays: deque[int] = deque(maxlen=MAX_MEASURED)
+        self._errors: deque[int] = deque(maxlen=MAX_MEASURED)
+        """Since the report before: from the release to the arrival, and from release + bound to the delivery."""
 
     def __len__(self) -> int:
         """Return the number of batches and other effects that wait."""
@@ -137,6 +148,7 @@ class TogetherQueue:
         """Return the effects to perform now, in order; the others wait."""
         out: list[Happening] = []
         passed: list[Happening] = []
+        waited = self._number
         if self._last_due_ns > now + MAX_EARLY_NS + self.bound_ns:
             out = self._begin_again()
         for effect in effects:
@@ -155,21 +167,40 @@ class TogetherQueue:
             else:
                 stripe.until_ns = stripe.until_ns if stripe.waiting else now + PATIENCE_NS
                 stripe.waiting.append(effect)
-        return [*out, *self.due(now), *passed]
+        return [*out, *self._pop(now, waited), *passed]
 
     def due(self, now: int) -> list[Happening]:
         """Return the effects whose time has come, in order."""
         for stripe in self._stripes.values():
             if stripe.waiting and stripe.until_ns <= now:  # no watermark follows: deliver them
                 self._learned(stripe, [Holds()], now)
+        return self._pop(now, self._number)
+
+    def _pop(self, now: int, waited: int) -> list[Happening]:
+        """Return the effects whose time has come. Those with a number up to `waited` were not late."""
         out = []
         while self._heap and self._heap[0][0] <= now:
-            out.append(heappop(self._heap)[2])
+            due_ns, number, effect = heappop(self._heap)
+            out.append(effect)
+            if number <= waited and isinstance(effect, Deliver):
+                self._errors.append(now - due_ns)
         return out
+
+    def report(self, subscriber: int) -> DeliveryReport:
+        """Return the delays and counts since the report before."""
+        counts, before = self.counts, self._reported
+        p50_ns, p99_ns, max_ns = _quantiles_ns(self._delays, 0.5, 0.99, 1.0)
+        (error_ns,) = _quantiles_ns(self._errors, 0.99)
+        records, late = counts.records - before.records, counts.late - before.late
+        self._reported = replace(counts)
+        self._delays.clear()
+        self._errors.clear()
+        early_ns = counts.largest_early_ns
+        return DeliveryReport(subscriber, self.bound_ns, records, late, p50_ns, p99_ns, max_ns, error_ns, early_ns)
 
     def _begin_again(self) -> list[Happening]:
         """Return everything that waits: the clock was set back."""
-        out = self.due(self._last_due_ns)
+        out = self._pop(self._last_due_ns, 0)
         self._last_due_ns = 0
         for session in self._sessions.values():
             session.due_ns = 0
@@ -223,13 +254,15 @@ class TogetherQueue:
             timestamp_ns = effect.watermark.complete_ns
             self._push_next(session, self._due_ns(timestamp_ns, stripe, now), effect)
             return
-        times = _timestamps(effect, session.timestamp_ns, follows=self._in_order)
+        times, unknown = _timestamps(effect, session.timestamp_ns, follows=self._in_order)
         starts = [0, *(np.flatnonzero(np.diff(times)) + 1).tolist(), effect.records]
         session.timestamp_ns = int(times[-1])
         pieces: list[list[int]] = []  # due time, first record, one past the last
         for start, end in pairwise(starts):
             due_ns = self._due_ns(int(times[start]), stripe, now)
-            self._count(due_ns, int(times[start]), stripe, end - start, now)
+            known = end - start - int(np.count_nonzero(unknown[start:end]))
+            if known:
+                self._count(due_ns, int(times[start]), stripe, known, now)
             if pieces and (due_ns <= now or due_ns == pieces[-1][0]):
                 pieces[-1][2] = end  # late, or of the same time: one batch
             else:
@@ -242,12 +275,16 @@ class TogetherQueue:
 
     def _count(self, due_ns: int, timestamp_ns: int, stripe: _Stripe, records: int, now: int) -> None:
         counts = self.counts
-        counts.largest_early_ns = max(counts.largest_early_ns, timestamp_ns + stripe.hold_ns(timestamp_ns) - now)
+        delay_ns = now - timestamp_ns - stripe.hold_ns(timestamp_ns)
+        counts.largest_early_ns = max(counts.largest_early_ns, -delay_ns)
         if due_ns >= now:
             counts.records += records
         elif self._begun_ns is not None and due_ns >= self._begun_ns:
             counts.late += records
             counts.largest_late_ns = max(counts.largest_late_ns, now - due_ns)
+        else:
+            return
+        self._delays.append(delay_ns)
 
     def _push_next(self, session: _Session, due_ns: int, effect: Happening) -> None:
         """Add the next effect of a session, which does not overtake earlier ones."""
@@ -265,8 +302,15 @@ def due_ns(release_ns: int, bound_ns: int, now: int) -> int:
     return min(release_ns, now + MAX_EARLY_NS) + bound_ns
 
 
-def _timestamps(deliver: Deliver, before_ns: int, *, follows: bool) -> npt.NDArray[np.int64]:
-    """Return the `ts_recv` of each record; one without has that of the record before.
+def _quantiles_ns(times: Collection[int], *shares: float) -> list[int]:
+    """Return quantiles of times, none below 0; 0 without times."""
+    return [max(0, int(each)) for each in np.quantile([*times] or [0], shares)]
+
+
+def _timestamps(
+    deliver: Deliver, before_ns: int, *, follows: bool
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the `ts_recv` of each record, and which have none: they have that of the record before.
 
     At the beginning that is `before_ns`, unless the batch fills a gap and so does not follow the records before it.
     """
@@ -279,7 +323,7 @@ def _timestamps(deliver: Deliver, before_ns: int, *, follows: bool) -> npt.NDArr
         places = np.maximum.accumulate(np.where(unknown, -1, np.arange(len(times))))
         first_ns = before_ns if follows or unknown.all() else int(times[~unknown][0])
         times = np.where(places < 0, first_ns, times[places])
-    return times
+    return times, unknown
 
 
 def _part(deliver: Deliver, start: int, end: int) -> Deliver:
