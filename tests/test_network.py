@@ -245,6 +245,7 @@ def test_an_automatic_hold_time_starts_as_a_derived_one_and_has_two_windows() ->
 
 
 def test_an_automatic_hold_time_is_refused_where_rule_6_gives_it_and_windows_have_a_minimum() -> None:
+    assert 'such as "50ms", or "auto"' in only_problem(edited('slot = "5ms"', 'slot = "5ms"\nhold = "often"'))
     assert 'hold = "auto" is not supported with NACK sets' in only_problem(
         edited('slot = "5ms"', 'slot = "5ms"\nhold = "auto"\nnack_sets = 2')
     )

@@ -133,7 +133,7 @@ levelcast init — write a commented network.toml to start from
 
 levelcast timing — explain the timing values of network.toml
 
-levelcast up --data data --for 20s — run the nodes of network.toml on this machine
+levelcast up --for 20s — run the nodes of network.toml on this machine
 
 levelcast sim --seeds 0..999 — check the ring in a thousand random fault histories
 """

@@ -184,13 +184,13 @@ class Fields:
 
         return self.read(key, accept, "a ratio from 0 to 1", hint)
 
-    def duration(self, key: str, *, zero: bool = False, missing: str = "") -> int | None:
-        """Return a duration in nanoseconds, from a string such as "35.5ms"."""
+    def duration(self, key: str, *, zero: bool = False, missing: str = "", word: str = "") -> int | None:
+        """Return a duration in nanoseconds, from a string such as "35.5ms"; a caller may accept a `word` instead."""
 
         def hint(value: object) -> str:
             return f'; a number needs its unit: "{show(value)}ms"?' if _is_number(value) else ""
 
-        expected = 'a duration with a unit (ns, us, ms, s, min), such as "50ms"'
+        expected = 'a duration with a unit (ns, us, ms, s, min), such as "50ms"' + (f', or "{word}"' if word else "")
         amount = self.read(key, partial(_amount, units=NS_PER_UNIT), expected, hint, missing=missing)
         if amount is None:
             return None

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -39,7 +40,7 @@ _PLAIN_LINE_EVERY_S = 2.0
 
 
 def up(
-    data: Data,
+    data: Data = Path("data"),
     network_file: NetworkFile = NETWORK_FILE,
     publish: Annotated[str | None, option("Trading time.", "--for", metavar="TIME", unset="until ^C")] = None,
     rate: Annotated[float, option("Records/s of all floors together.", min=0)] = 2000.0,
@@ -58,9 +59,9 @@ def up(
 
     Examples:
 
-    levelcast up --data data --for 20s
+    levelcast up --for 20s
 
-    levelcast up --data data --for 20s --rate 500 --kill tokyo-1@5s
+    levelcast up --data elsewhere --for 20s --rate 500 --kill tokyo-1@5s
     """
     network = load_network(network_file)
     run_ns = None if publish is None else duration_ns(publish)

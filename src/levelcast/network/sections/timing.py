@@ -38,6 +38,7 @@ _KEYS = (
         "Δ_A, from timestamp to release; `levelcast timing --write` stores it. "
         '`"auto"`: it [follows](hold-time.md#automatic-hold-time) what receivers measure',
         "a bound from the links; rule 6 in lockstep or with NACK sets",
+        'duration, or `"auto"`',
     ),
     FileKey(
         "late_target", "share of the releases that may be late at the worst receiver", f"{_DEFAULTS.late_target:g}"
@@ -118,13 +119,14 @@ def _without_hold(fields: Fields, rules: TimingRules) -> TimingRules:
 
 def _read_rules(fields: Fields, base: TimingRules) -> TimingRules:
     """Read the keys of [timing], or of a stripe, which can override any of them."""
-    names = ["slot", "late", "request", "lengthen_after", "shorten_after"]
     auto = "hold" in fields and fields.raw("hold") == "auto"
+    durations = {
+        f"{key}_ns": fields.duration(key) for key in ("slot", "late", "request", "lengthen_after", "shorten_after")
+    }
     if not auto:
-        names.append("hold")
+        durations["hold_ns"] = fields.duration("hold", word="auto")
         if "hold" in fields:
             base = replace(base, hold_auto=False)
-    durations = {f"{key}_ns": fields.duration(key) for key in names}
     durations |= {
         f"{key}_ns": fields.duration(key, zero=True)
         for key in ("clock_error", "asymmetry", "transmit", "process", "scheduling")
