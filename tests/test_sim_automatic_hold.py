@@ -69,6 +69,29 @@ def test_it_follows_delays_within_seconds_if_the_file_says_so() -> None:
     check(follow(5, 30, 12, 20, 50))
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_another_member_decides_after_the_first_one_failed() -> None:
+    ring = steady_world(3, 0.01, slot_ns=SLOT_NS, sources=1, gap_ns=50 * MS, build=ShortHold)
+    ring.form()
+    automatic = AutomaticHold(ring.world, FeedbackRules(1e-3, 5 * SECOND, 30 * SECOND, 2 * SLOT_NS, 2 * SECOND))
+    automatic.start(ring.world.nodes[member] for member in ring.roles.members)
+    ring.load(12 * SECOND)
+    first = ring.world.nodes[ring.receivers[0].ring_members[0]]
+    before = len(automatic.chosen)
+    delays = ring.world.network.delay_ns
+    for pair in delays:
+        delays[pair] *= 2
+    first.crash()
+    ring.load(30 * SECOND)
+    assert len(automatic.chosen) > before
+    assert first.id not in automatic.deciders[before:]
+    first.start()
+    ring.load(20 * SECOND)
+    ring.drain()  # with the checks: the same order and times at all, nothing lost, nothing twice
+    assert {receiver.hold_ns(ring.world.now) for receiver in ring.receivers} == {automatic.chosen[-1].hold_ns}
+
+
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 def test_it_follows_delays_with_a_minute_and_ten_minutes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from levelcast.overlay.hold_feedback import FeedbackRules, HoldFeedback
+from levelcast.overlay.hold_feedback import SECOND_NS, FeedbackRules, HoldFeedback
 from levelcast.protocol.effects import Effect, Release, Send
 from levelcast.protocol.events import HoldChosen, Witnessed
 from levelcast.ring.listener import Listener
@@ -15,39 +15,49 @@ from levelcast.wire.messages import Data, ReleaseRow
 
 
 class AutomaticHold:
-    """Watcher that does at each receiver what its driver does: it notes releases, and publishes rows and records."""
+    """Watcher that does at each receiver what its driver does: it notes releases, and publishes rows and records.
+
+    A receiver that crashes forgets the rows of the others.
+    """
 
     def __init__(self, world: World, rules: FeedbackRules) -> None:
         self._world = world
         self._rules = rules
         self._feedback: dict[int, HoldFeedback] = {}
+        self._machines: dict[int, Listener] = {}
+        """The process for which each feedback was made: a restarted one gets another."""
         self._ready: dict[int, dict[int, int]] = {}
         """When the slots of each receiver became ready that it has not released yet."""
         self._ready_upto: dict[int, int] = {}
         self.chosen: list[HoldChosen] = []
         """The changes that were sent, in order."""
+        self.deciders: list[int] = []
+        """Who sent each of them."""
 
     def start(self, receivers: Iterable[SimNode]) -> None:
         """Begin at receivers that run already."""
-        timing = self._world.config.timing
         for node in receivers:
-            machine = node.machine
-            assert isinstance(machine, Listener)
-            self._feedback[node.id] = HoldFeedback(
-                node.id,
-                self._world.config.domain,
-                machine,
-                node.local_ns,
-                recovery_ns=timing.recovery_ns,
-                resend_ns=timing.resend_ns,
-                rules=self._rules,
-            )
-            self._ready[node.id], self._ready_upto[node.id] = {}, machine.ready_slot
-            self._turn_later(node)
+            self._begin(node)
         self._world.watchers.append(self)
 
+    def _begin(self, node: SimNode) -> None:
+        timing, machine = self._world.config.timing, node.machine
+        assert isinstance(machine, Listener)
+        self._machines[node.id] = machine
+        self._feedback[node.id] = HoldFeedback(
+            node.id,
+            self._world.config.domain,
+            machine,
+            node.local_ns,
+            recovery_ns=timing.recovery_ns,
+            resend_ns=timing.resend_ns,
+            rules=self._rules,
+        )
+        self._ready[node.id], self._ready_upto[node.id] = {}, machine.ready_slot
+        self._turn_later(node)
+
     def on_effect(self, node: SimNode, effect: Effect) -> None:
-        if node.id not in self._feedback:
+        if self._machines.get(node.id) is not node.machine:
             return
         if isinstance(effect, Witnessed):
             slots = range(self._ready_upto[node.id] + 1, effect.slot + 1)
@@ -72,6 +82,12 @@ class AutomaticHold:
         self._world.at(max(at_ns, self._world.now + 1), partial(self._turn, node))
 
     def _turn(self, node: SimNode) -> None:
+        if self._machines[node.id] is not node.machine:
+            if node.up:
+                self._begin(node)
+            else:
+                self._world.after(SECOND_NS, partial(self._turn, node))
+            return
         others: list[Effect] = []
         own: list[Data] = []
         for effect in self._feedback[node.id].step(node.local_ns):
@@ -81,6 +97,7 @@ class AutomaticHold:
             others.append(effect)
             if isinstance(effect, HoldChosen):
                 self.chosen.append(effect)
+                self.deciders.append(node.id)
             elif isinstance(effect, Send) and isinstance(effect.message, Data):
                 own.append(effect.message)
         if others:
@@ -99,4 +116,5 @@ class AutomaticHold:
                 world.after(copy.delay_ns, partial(self._hear, to, row))
 
     def _hear(self, node: SimNode, row: ReleaseRow) -> None:
-        self._feedback[node.id].hear(row, node.local_ns)
+        if self._machines[node.id] is node.machine:
+            self._feedback[node.id].hear(row, node.local_ns)
