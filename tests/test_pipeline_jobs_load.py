@@ -16,6 +16,7 @@ from levelcast.pipeline.input.probes import load_probes
 from levelcast.pipeline.jobs import load as jobs_load
 from levelcast.pipeline.jobs import refresh as jobs_refresh
 from levelcast.pipeline.jobs.load import (
+    load_deliveries,
     load_pieces,
     load_releases,
     load_status,
@@ -24,7 +25,7 @@ from levelcast.pipeline.jobs.load import (
 from levelcast.pipeline.jobs.refresh import refresh
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.lake import Lake
-from levelcast.pipeline.lake.tables import RELEASES, TABLES
+from levelcast.pipeline.lake.tables import DELIVERIES, RELEASES, TABLES
 from levelcast.storage.release_log import RELEASE, Released, ReleaseLog
 from tests.spark_parts import spark
 from tests.tape_parts import make_frames
@@ -217,7 +218,7 @@ def test_subscriptions_and_status_have_loaders(spark: Any, lake: Lake, tmp_path:
     assert load_subscriptions(spark, lake, tmp_path / "interest.csv").rows == 2
     assert load_subscriptions(spark, lake, tmp_path / "interest.csv").rows == 2
     assert lake.read(spark, "subscriptions").count() == 2
-    told = {
+    told: dict[str, Any] = {
         "nodes": {"tokyo-1": {"now_ns": T0, "requests": 3, "late": 0, "edge": {"requests": 7}}, "floor": {"now_ns": T0}}
     }
     (tmp_path / "status.json").write_text(json.dumps(told), encoding="utf-8")
@@ -225,6 +226,14 @@ def test_subscriptions_and_status_have_loaders(spark: Any, lake: Lake, tmp_path:
     rows = {row.receiver: row for row in lake.read(spark, "requests").collect()}
     assert (rows["tokyo-1"].requests, rows["tokyo-1"].customer_requests) == (3, 7)
     assert (rows["floor"].requests, str(rows["floor"].day)) == (None, "2026-11-16")
+    with pytest.raises(LakeError, match="has no edge with subscribers that deliver together"):
+        load_deliveries(spark, lake, tmp_path / "status.json")
+    found = dict.fromkeys(DELIVERIES.names, 5) | {"worst": [{"address": "10.0.0.7:42"}, {"address": "10.0.0.8:42"}]}
+    told["nodes"]["tokyo-1"]["edge"] = {"together": found}
+    (tmp_path / "status.json").write_text(json.dumps(told), encoding="utf-8")
+    assert load_deliveries(spark, lake, tmp_path / "status.json").rows == 1
+    (row,) = lake.read(spark, "deliveries").collect()
+    assert (row.receiver, row.at_ns, row.needed_ns, row.worst) == ("tokyo-1", T0, 5, "10.0.0.7:42")
     (tmp_path / "probes.csv").write_text(
         f"from_site,to_site,at_ns,round_trip_ns,loss_ratio\na,b,{T0},5000,0.01\n", encoding="utf-8"
     )

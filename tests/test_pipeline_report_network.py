@@ -15,7 +15,7 @@ from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.report import network
 from levelcast.pipeline.report.page import write_report
-from levelcast.pipeline.report.sections import audit_section, plan_section, sweep_section
+from levelcast.pipeline.report.sections import audit_section, delivery_section, plan_section, sweep_section
 from tests.test_pipeline_report import DAY, T0, put
 
 HOUR = 3_600_000_000_000
@@ -176,3 +176,17 @@ def test_a_sweep_is_told_by_what_held_and_drawn_by_what_varied() -> None:
     silent = [row | {"figures": '{"latency_p99_ms": null}'} for row in rows]
     assert "<svg" not in "".join(sweep_section(silent))
     assert list(sweep_section([])) == []
+
+
+def test_the_spread_between_subscribers_and_who_misses_the_bound_are_a_section() -> None:
+    fine = {"receiver": "a-1", "at_ns": T0, "subscribers": 1_200, "missing": 0, "worst": None, "late": 0, "records": 90}
+    fine |= {"spread_on_arrival_ns": 56_000_000, "spread_ns": 400_000, "bound_ns": 60_000_000, "needed_ns": 55_000_000}
+    html = "".join(delivery_section([fine]))
+    assert "All keep the bound. 0.00% of their records were late." in html
+    for cell in ("1,200", "56 ms", "400 µs", "60 ms", "55 ms"):
+        assert f"<td>{cell}</td>" in html
+    bad = fine | {"receiver": "b-1", "missing": 2, "worst": "10.0.0.7:42", "needed_ns": 70_000_000, "late": 10}
+    html = "".join(delivery_section([fine, bad]))
+    assert "Up to 2 of an edge miss the bound. 5.26% of their records were late." in html
+    assert html.index("b-1") < html.index("a-1")
+    assert list(delivery_section([])) == []

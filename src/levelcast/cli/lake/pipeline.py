@@ -322,7 +322,9 @@ def compact(
 
 @app.command()
 def load(
-    table: Annotated[str, typer.Argument(metavar="subscriptions|requests|probes|paths", help="Table to load.")],
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="subscriptions, requests, deliveries, probes or paths.")
+    ],
     file: Annotated[
         Path,
         typer.Argument(
@@ -332,7 +334,9 @@ def load(
     lake: LakeDir,
     master: Master = None,
 ) -> None:
-    """Load data that tapes do not contain: subscriptions, requests for retransmission, probes, and measured paths.
+    """Load data that tapes do not contain: subscriptions, probes, measured paths, and what a status tells.
+
+    requests: for retransmission; deliveries: the spread between subscribers that deliver together.
 
     Examples:
 

@@ -32,7 +32,7 @@ from levelcast.pipeline.lake.duplicates import ORIGIN, Origin, SparkQueries, ove
 from levelcast.pipeline.lake.files import File, highest
 from levelcast.pipeline.lake.lake import TAPE_MARK, Lake
 from levelcast.pipeline.lake.log import Commit, CommitMark
-from levelcast.pipeline.lake.tables import RELEASES, REQUESTS, day_of
+from levelcast.pipeline.lake.tables import DELIVERIES, RELEASES, REQUESTS, day_of
 from levelcast.storage.append_file import TapeError
 
 ENTRIES_PER_TASK = 200_000
@@ -296,21 +296,40 @@ def load_subscriptions(spark: SparkSession, lake: Lake, path: Path) -> Commit:
 
 def load_status(spark: SparkSession, lake: Lake, path: Path) -> Commit:
     """Add rows to `requests` from the output of `levelcast status --json`."""
+    rows = [
+        (name, at_ns, *(node.get(key) for key in ("requests", "gaps", "frames", "late")),
+         (node.get("edge") or {}).get("requests"), day_of(at_ns))
+        for name, at_ns, node in _nodes_of(path)
+    ]  # fmt: skip
+    return _landed(lake.append("requests", spark.createDataFrame(rows, REQUESTS.ddl).coalesce(1)), path)
+
+
+def load_deliveries(spark: SparkSession, lake: Lake, path: Path) -> Commit:
+    """Add rows to `deliveries` from the output of `levelcast status --json`."""
+    counted = [name for name in DELIVERIES.names if name not in ("receiver", "at_ns", "worst", "day")]
+    rows = []
+    for name, at_ns, node in _nodes_of(path):
+        if (found := (node.get("edge") or {}).get("together")) is not None:
+            worst = next((each["address"] for each in found["worst"]), None)
+            rows.append((name, at_ns, *(found[key] for key in counted), worst, day_of(at_ns)))
+    if not rows:
+        raise LakeError(f"{path}: has no edge with subscribers that deliver together")
+    return _landed(lake.append("deliveries", spark.createDataFrame(rows, DELIVERIES.ddl).coalesce(1)), path)
+
+
+def _nodes_of(path: Path) -> list[tuple[str, int, dict[str, Any]]]:
+    """Return name, time and status of each node in the output of `levelcast status --json`."""
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
-        rows = [
-            (name, node["now_ns"], *(node.get(key) for key in ("requests", "gaps", "frames", "late")),
-             (node.get("edge") or {}).get("requests"), day_of(node["now_ns"]))
-            for name, node in told["nodes"].items()
-        ]  # fmt: skip
+        return [(name, int(node["now_ns"]), dict(node)) for name, node in told["nodes"].items()]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise LakeError(f"{path}: not the output of `levelcast status --json`") from None
-    return _landed(lake.append("requests", spark.createDataFrame(rows, REQUESTS.ddl).coalesce(1)), path)
 
 
 LOADERS: dict[str, Callable[[SparkSession, Lake, Path], Commit]] = {
     "subscriptions": load_subscriptions,
     "requests": load_status,
+    "deliveries": load_deliveries,
     "probes": probes.load_probes,
     "paths": paths.load_paths,
 }

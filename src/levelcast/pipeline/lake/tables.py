@@ -165,6 +165,23 @@ REQUESTS = _table(
     Column("day", "date", "The UTC day of at_ns."),
     key=("receiver", "at_ns"),
 )
+DELIVERIES = _table(
+    "deliveries",
+    "Spread between the subscribers of an edge that deliver together, by status snapshot.",
+    _RECEIVER,
+    Column("at_ns", "long", "Time of the status snapshot, ns UTC."),
+    Column("subscribers", "long", "Subscribers that reported in the last 15 s."),
+    Column("bound_ns", "long", "Their smallest bound after the release."),
+    Column("needed_ns", "long", "Their largest p99 delay after the release."),
+    Column("spread_on_arrival_ns", "long", "From their smallest median delay to their largest p99 delay."),
+    Column("spread_ns", "long", "p99 of their delivery after the bound."),
+    Column("records", "long", "Records that they delivered together in their last reports."),
+    Column("late", "long", "Records that reached them after the bound."),
+    Column("missing", "long", "Subscribers whose p99 delay exceeds their bound."),
+    Column("worst", "string", "Address of the subscriber with the largest p99 delay; none if all keep the bound."),
+    Column("day", "date", "The UTC day of at_ns."),
+    key=("receiver", "at_ns"),
+)
 PROBES = _table(
     "probes",
     "Measured delay and loss between two sites.",
@@ -509,8 +526,8 @@ SWEEPS = _table(
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        TAPE, TRADES, QUOTES, ORDERS, RELEASES, REQUESTS, PROBES, PATHS, SUBSCRIPTIONS, INSTRUMENTS, VENUES, QUARANTINE,
-        INPUTS, BARS, BBO, TRADE_THROUGHS, LAST_PRICES, VENUE_SHARE, RATES, RATE_FIT, INTEREST, PLANS,
+        TAPE, TRADES, QUOTES, ORDERS, RELEASES, REQUESTS, DELIVERIES, PROBES, PATHS, SUBSCRIPTIONS, INSTRUMENTS, VENUES,
+        QUARANTINE, INPUTS, BARS, BBO, TRADE_THROUGHS, LAST_PRICES, VENUE_SHARE, RATES, RATE_FIT, INTEREST, PLANS,
         AUDIT_RUNS, AUDIT_FINDINGS, NETWORK_MATRIX, NETWORK_TIMING, NETWORK_HELPERS, SWEEPS,
     )
 }  # fmt: skip

@@ -1,4 +1,5 @@
-"""Render the sections of the report that are independent of the tape's day: audits, plans, sweeps, the network.
+"""Render the sections of the report that are independent of the tape's day: audits, plans, sweeps, the network,
+subscribers.
 
 Each is a function of rows that yields HTML, nothing without data; `more` yields all of them in order.
 """
@@ -15,9 +16,11 @@ from levelcast.pipeline.report import network
 from levelcast.pipeline.sweep.plots import SweepPlot, picture
 from levelcast.pipeline.sweep.run import row_of
 from levelcast.plots.html import card, table
+from levelcast.units import show_ns
 
 MOST_FINDINGS = 20
 MOST_PLANS = 10
+MOST_DELIVERIES = 20
 HELD = "held"
 DRAWN = ("latency_p99_ms", "ready_p99_ms")
 """Metrics of a sweep to draw: the first of these that its histories have."""
@@ -58,6 +61,30 @@ def plan_section(rows: Sequence[Row]) -> Iterator[str]:
     ]
     head = ["made", "sessions / groups", "subscribed", "received before", "received", "cost before", "cost"]
     yield card("Before and after", table(head, cells))
+
+
+def delivery_section(rows: Sequence[Row]) -> Iterator[str]:
+    """Render the spread between subscribers together and on arrival, and who misses the bound."""
+    if not rows:
+        return
+    missing = max(row["missing"] for row in rows)
+    bound = "All keep the bound." if not missing else f"Up to {missing:,} of an edge miss the bound."
+    late = sum(row["late"] for row in rows) / max(1, sum(row["late"] + row["records"] for row in rows))
+    yield f"<h2>Subscribers</h2><p>Those that deliver together. {bound} {late:.2%} of their records were late.</p>"
+    worst = sorted(rows, key=lambda row: (-row["missing"], -row["needed_ns"], row["at_ns"]))[:MOST_DELIVERIES]
+    cells = [
+        [
+            row["receiver"],
+            _time(row["at_ns"]),
+            f"{row['subscribers']:,}",
+            *(show_ns(row[key]) for key in ("spread_on_arrival_ns", "spread_ns", "bound_ns", "needed_ns")),
+            f"{row['missing']:,}",
+            row["worst"] or "",
+        ]
+        for row in worst
+    ]
+    head = ["edge", "at", "subscribers", "spread on arrival", "together", "bound", "needed", "miss it", "worst"]
+    yield card("Spread between subscribers", table(head, cells))
 
 
 def sweep_section(stored: Sequence[Row]) -> Iterator[str]:
@@ -121,4 +148,5 @@ def more(lake: Lake, day: str) -> Iterator[str]:
     yield from audit_section(lake.rows("audits"), lake.rows("audit_findings"))
     yield from plan_section(lake.rows("plans"))
     yield from network.sections(lake, day)
+    yield from delivery_section(lake.rows("deliveries", [day]))
     yield from sweep_section(lake.rows("sweeps"))
