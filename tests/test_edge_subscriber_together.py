@@ -275,3 +275,15 @@ def test_a_gap_that_begins_with_a_message_without_a_time_is_not_overtaken() -> N
     filled = Deliver(ALPHA, 3, 2, 0, payload)
     assert made.take([filled, deliver(5, 0)], T0 + 411 * MS) == []
     assert numbers(made.due(T0 + 425 * MS)) == [3, 4, 5]
+
+
+def test_the_sessions_of_a_new_plan_do_not_overtake_those_of_the_one_before() -> None:
+    """Found by a simulated history: a new session began with a message without a time, before the first watermark."""
+    made = TogetherQueue(BOUND_NS)
+    followed = Followed((BETA,), 0, T0)
+    assert made.take([deliver(1, 0, 50), followed, Closed(ALPHA)], T0 + 410 * MS) == []
+    record = encode_watermark(Watermark(T0 + 60 * MS, 1, 0, HOLDS))
+    payload = record + deliver(2, 60).payload
+    found = made.take([Deliver(BETA, 1, 2, 0, payload)], T0 + 10**9)
+    assert [type(each) for each in found] == [Deliver, Followed, Closed, Deliver]
+    assert [each.session for each in found if isinstance(each, Deliver)] == [ALPHA, BETA]

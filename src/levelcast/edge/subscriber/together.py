@@ -95,6 +95,8 @@ class _Session:
     timestamp_ns: int = 0
     """The timestamp of the last record."""
     due_ns: int = 0
+    from_ns: int = 0
+    """When it is followed: it does not overtake the sessions of the plan before."""
 
 
 class TogetherQueue:
@@ -203,7 +205,7 @@ class TogetherQueue:
         out = self._pop(self._last_due_ns, 0)
         self._last_due_ns = 0
         for session in self._sessions.values():
-            session.due_ns = 0
+            session.due_ns = session.from_ns = 0
         return out
 
     # -- hold times ---------------------------------------------------------------------------------------
@@ -248,6 +250,9 @@ class TogetherQueue:
             return
         if not isinstance(effect, Deliver | Complete):
             self._push(self._last_due_ns, effect)  # of several sessions: after all that wait
+            if isinstance(effect, Followed):
+                for name in effect.sessions:
+                    self._session(name).from_ns = self._last_due_ns
             return
         session = self._session(effect.session)
         if isinstance(effect, Complete):
@@ -288,7 +293,7 @@ class TogetherQueue:
 
     def _push_next(self, session: _Session, due_ns: int, effect: Happening) -> None:
         """Add the next effect of a session, which does not overtake earlier ones."""
-        session.due_ns = max(session.due_ns, due_ns) if self._in_order else due_ns
+        session.due_ns = max(due_ns, session.from_ns, session.due_ns if self._in_order else 0)
         self._push(session.due_ns, effect)
 
     def _push(self, due_ns: int, effect: Happening) -> None:

@@ -283,11 +283,12 @@ class RingHistory(SimulatedRing):
         node, source, wanted = self.operator, self.operator.machine, self._wanted[0]
         if isinstance(source, Source):
             if wanted.version != self._configured.version:
-                self._configured = wanted
-                self._control_packets += 1
-                self._change_number = self._control_packets
-                self.world.trace(CONTROL_SOURCE, "membership changes", wanted)
-                node.perform(source.submit(encode_membership(wanted), 1, node.local_ns))
+                if source.room:  # timing records may have used the credit
+                    self._configured = wanted
+                    self._control_packets += 1
+                    self._change_number = self._control_packets
+                    self.world.trace(CONTROL_SOURCE, "membership changes", wanted)
+                    node.perform(source.submit(encode_membership(wanted), 1, node.local_ns))
             elif source.witnessed >= self._change_number:
                 self._wanted.pop(0)
                 self._lost_lives &= set(wanted.members)
