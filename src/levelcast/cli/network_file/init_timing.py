@@ -241,7 +241,7 @@ def _hold_warnings(network: Network, stripe: str, hold: DerivedHold | None, reas
     share = hold.late_share(hold_ns // 1_000_000)
     return [
         f"Hold is {show_ns(hold_ns)}, {short} less than {hold.worst.name} needs for a late target of "
-        f"{hold.late_target:g}: expect {share:.1e} of its releases to be late; levelcast timing --write stores "
+        f"{hold.late_target:g}: expect {100 * share:.3g} % of its releases to be late; levelcast timing --write stores "
         f"{hold.hold_ms} ms."
     ]
 
