@@ -6,13 +6,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from levelcast.network import load_network
 from levelcast.node.status_client import ask_all
+from levelcast.storage.release_log import MOVED, TOKEN, read_releases
 from tests.network_parts import TWO_FLOORS, free_ports, three_rooms
 
 LIMIT_S = 60.0
@@ -94,3 +97,17 @@ def in_ring(nodes: dict[str, Any], *names: str) -> bool:
     members = {nodes[name]["id"] for name in names}
     same = len({nodes[name]["generation"] for name in names}) == 1
     return same and all(nodes[name]["state"] == "ACTIVE" and set(nodes[name]["members"]) == members for name in names)
+
+
+def check_release_times(data: Path, names: Sequence[str]) -> None:
+    """Check that each slot has one release time at all receivers, after that of the slot before (rules 7, W9)."""
+    times: dict[int, set[int]] = {}
+    for name in names:
+        log = read_releases(data / name / "releases")
+        on_time = log[(log["flags"] & (MOVED | TOKEN)) == 0]
+        for slot, at in zip(on_time["slot"].tolist(), on_time["scheduled_ns"].tolist(), strict=True):
+            times.setdefault(slot, set()).add(at)
+    assert all(len(each) == 1 for each in times.values()), "every slot has one release time"
+    at = np.array([min(each) for _, each in sorted(times.items())])
+    assert len(at) > 0
+    assert (np.diff(at) > 0).all(), "no slot is due before the one ahead of it"

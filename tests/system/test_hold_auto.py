@@ -14,6 +14,7 @@ from levelcast.node.options import NodeOptions
 from levelcast.node.status_client import ask_all
 from levelcast.node.verdict import check_floors, judge
 from tests.network_parts import TWO_FLOORS, free_ports, three_rooms
+from tests.system.processes import check_release_times
 
 MS = 1_000_000
 WIRES = """
@@ -84,3 +85,4 @@ def test_the_hold_time_follows_delays_that_double_and_then_are_a_quarter(
     verdict = judge(tmp_path / "data", ["a-1", "b-1", "c-1"])
     check_floors(cluster, network.stripe().name, verdict)
     assert verdict.problems == []
+    check_release_times(tmp_path / "data", ["a-1", "b-1", "c-1"])

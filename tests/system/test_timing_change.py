@@ -9,15 +9,14 @@ import sys
 from itertools import cycle, islice
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from levelcast.network import FiveCities, five_cities, load_network
 from levelcast.node.cluster import Cluster, ClusterRun
 from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import check_floors, judge
-from levelcast.storage.release_log import MOVED, TOKEN, read_releases
 from tests.network_parts import TWO_FLOORS, free_ports, three_rooms
+from tests.system.processes import check_release_times
 
 RUN_S = 3600.0
 APPLIED = re.compile(r"(\d+) ms -> (\d+) ms .*timing record (\d+)")
@@ -68,15 +67,7 @@ class Changes:
         verdict = judge(self.cluster.data, names, self._run.problems)
         check_floors(self.cluster, self.network.stripes[0].name, verdict)
         assert verdict.problems == []
-        logs = {name: read_releases(self.cluster.data / name / "releases") for name in names}
-        times: dict[int, set[int]] = {}
-        for log in logs.values():
-            on_time = log[(log["flags"] & (MOVED | TOKEN)) == 0]
-            for slot, at in zip(on_time["slot"].tolist(), on_time["scheduled_ns"].tolist(), strict=True):
-                times.setdefault(slot, set()).add(at)
-        assert all(len(each) == 1 for each in times.values()), "every slot has one release time"
-        at = np.array([min(each) for _, each in sorted(times.items())])
-        assert (np.diff(at) > 0).all(), "no slot is due before the one ahead of it"
+        check_release_times(self.cluster.data, names)
 
 
 @pytest.mark.slow
