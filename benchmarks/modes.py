@@ -278,10 +278,10 @@ LABELS: dict[str, tuple[float, bool]] = {
     "lockstep, majority": (0.25, False),
     "pipelined 50 ms, majority": (0.13, False),
     "lockstep, w = 1": (0.74, False),
-    "pipelined 50 ms, w = 1": (0.5, True),
+    "pipelined 50 ms, w = 1": (0.72, True),
     DERIVED.name: (0.5, True),
 }
-"""For the curves that are drawn: at what height their label stands, and whether it runs up along the curve's left."""
+"""For the curves that are drawn: at what height their label stands, and whether it runs up along the curve."""
 
 
 def _colour(case: Case) -> str:
@@ -307,12 +307,12 @@ def _plot_latency(axes: Axes, measured: dict[Case, Measured]) -> None:
         height, upright = LABELS[case.name]
         name = case.name if upright else case.name.replace(" 50 ms", ",\n50 ms slots").replace(", ", ",\n")
         axes.text(
-            quantile(one.latency_ns, height) / 1e9 + (-0.3 if upright else 0.45),
+            quantile(one.latency_ns, height) / 1e9 + 0.45,
             height,
             name,
             color=_colour(case),
             rotation=90 if upright else 0,
-            ha="right" if upright else "left",
+            ha="left",
             va="center",
             linespacing=1.15,
         )
@@ -339,10 +339,12 @@ def _plot_hold(axes: Axes, measured: dict[Case, Measured]) -> None:
         axes.text(hold + 0.2, row, f"{hold:.3g} s, {late}", color=RED if one.late else FAINT, va="center", fontsize=9)
     axes.set_yticks(range(len(cases)), [case.name for case in cases], color=INK)
     axes.invert_yaxis()
-    axes.set_xlim(0, max(one.hold_ns for one in measured.values()) / 1e9 * 1.32)
+    widest = max(one.hold_ns for one in measured.values()) / 1e9 * 1.32
+    axes.set_xlim(0, widest)
     axes.set_xlabel("time after the token's timestamp, s")
     for row, text in enumerate(KEY, start=len(cases) - len(KEY)):
-        axes.text(9.6, row, text, va="center", fontsize=9, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        axes.text(0.6 * widest, row, text, va="center", fontsize=9, bbox=box)
     axes.grid(axis="x")
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
