@@ -287,3 +287,17 @@ def test_the_sessions_of_a_new_plan_do_not_overtake_those_of_the_one_before() ->
     found = made.take([Deliver(BETA, 1, 2, 0, payload)], T0 + 10**9)
     assert [type(each) for each in found] == [Deliver, Followed, Closed, Deliver]
     assert [each.session for each in found if isinstance(each, Deliver)] == [ALPHA, BETA]
+
+
+def test_a_shorter_hold_time_lets_no_later_record_overtake_one_that_waits() -> None:
+    """Found by a simulated history: the hold time of records was known only after earlier ones were scheduled."""
+    made = queue(in_order=False)
+    assert made.take([deliver(4, 0)], T0 + 410 * MS) == []
+    holds = Holds(HOLD_NS // 2, HOLD_NS // 2)
+    shorter = complete(-500, holds)
+    assert made.take([shorter, deliver(9, 50), complete(50, holds)], T0 + 411 * MS) == [shorter]
+    assert numbers(made.take([deliver(3, 0)], T0 + 412 * MS)) == [3]
+    assert made.next_ns == T0 + 425 * MS
+    *found, mark = made.due(T0 + 425 * MS)
+    assert numbers(found) == [4, 9]
+    assert isinstance(mark, Complete)

@@ -84,6 +84,7 @@ def test_every_promise_holds_and_the_histories_are_not_empty() -> None:
         pytest.param(9730790, id="a line moves three times within the overlap of the first move"),
         pytest.param(9744907, id="a planned stop ends after the faults"),
         pytest.param(9742832, id="a planned stop of a secondary ends after the faults"),
+        pytest.param(9866747, id="latest only, together: a shorter hold time is learned while records wait"),
         pytest.param(9863551, id="timing records use the credit of a membership change"),
         pytest.param(9863560, id="a plan begins before the first watermark"),
         pytest.param(9723966, id="a server that has missed a group assigns a line to a failed receiver"),

@@ -11,7 +11,8 @@ receive it at the same time, if the bound exceeds their delays.
   was before the start are not: they are history. Records without a timestamp, such as watermarks, are not counted.
 - Records of a session stay in order, and so do records of several sessions with different times. A record without a
   timestamp has the time of the record before it. Watermarks, losses, ends and changes of the plan keep their place.
-- With the grade *latest only* a record that fills a gap does not wait for later ones.
+- With the grade *latest only* a record that fills a gap does not wait for later ones. But no record is delivered before
+  one with a lower number that arrived first, even if a change of the hold time makes the later one due earlier.
 - A report for the edge (`levelcast.wire.delivery_report`) has the delays of the slots, and how long after the bound
   they were delivered.
 - A record cannot arrive before its release. If it does, one of the clocks is wrong: the longest such time is counted.
@@ -97,6 +98,16 @@ class _Session:
     due_ns: int = 0
     from_ns: int = 0
     """When it is followed: it does not overtake the sessions of the plan before."""
+    waiting: list[tuple[int, int, int]] = field(default_factory=list)
+    """Sequence, timestamp and due time of each batch that waits: *latest only*."""
+
+    def behind_ns(self, effect: Deliver | Complete, now: int) -> int:
+        """Return when the waiting batches are due that come before `effect`; 0 without any."""
+        self.waiting = [each for each in self.waiting if each[2] > now]
+        if isinstance(effect, Deliver):
+            return max((due_ns for first, _, due_ns in self.waiting if first < effect.sequence), default=0)
+        complete_ns = effect.watermark.complete_ns
+        return max((due_ns for _, timestamp_ns, due_ns in self.waiting if timestamp_ns <= complete_ns), default=0)
 
 
 class TogetherQueue:
@@ -206,6 +217,7 @@ class TogetherQueue:
         self._last_due_ns = 0
         for session in self._sessions.values():
             session.due_ns = session.from_ns = 0
+            session.waiting.clear()
         return out
 
     # -- hold times ---------------------------------------------------------------------------------------
@@ -257,7 +269,7 @@ class TogetherQueue:
         session = self._session(effect.session)
         if isinstance(effect, Complete):
             timestamp_ns = effect.watermark.complete_ns
-            self._push_next(session, self._due_ns(timestamp_ns, stripe, now), effect)
+            self._push_next(session, self._due_ns(timestamp_ns, stripe, now), effect, timestamp_ns, now)
             return
         times, unknown = _timestamps(effect, session.timestamp_ns, follows=self._in_order)
         starts = [0, *(np.flatnonzero(np.diff(times)) + 1).tolist(), effect.records]
@@ -273,7 +285,7 @@ class TogetherQueue:
             else:
                 pieces.append([due_ns, start, end])
         for due_ns, start, end in pieces:
-            self._push_next(session, due_ns, _part(effect, start, end))
+            self._push_next(session, due_ns, _part(effect, start, end), int(times[start]), now)
 
     def _due_ns(self, timestamp_ns: int, stripe: _Stripe, now: int) -> int:
         return due_ns(timestamp_ns + stripe.hold_ns(timestamp_ns), self.bound_ns, now)
@@ -291,9 +303,14 @@ class TogetherQueue:
             return
         self._delays.append(delay_ns)
 
-    def _push_next(self, session: _Session, due_ns: int, effect: Happening) -> None:
-        """Add the next effect of a session, which does not overtake earlier ones."""
-        session.due_ns = max(due_ns, session.from_ns, session.due_ns if self._in_order else 0)
+    def _push_next(
+        self, session: _Session, due_ns: int, effect: Deliver | Complete, timestamp_ns: int, now: int
+    ) -> None:
+        """Add the next effect of a session, which does not overtake those before it."""
+        before_ns = session.due_ns if self._in_order else session.behind_ns(effect, now)
+        session.due_ns = max(due_ns, session.from_ns, before_ns)
+        if not self._in_order and isinstance(effect, Deliver) and session.due_ns > now:
+            session.waiting.append((effect.sequence, timestamp_ns, session.due_ns))
         self._push(session.due_ns, effect)
 
     def _push(self, due_ns: int, effect: Happening) -> None:
