@@ -1,4 +1,4 @@
-"""Parts of the FIX tests: messages by hand, an echoing application, and a runner of acceptance definitions.
+"""Parts of the FIX tests: messages by hand, an echoing application, a peer, and a runner of definitions.
 
 The definitions are those that QuickFIX publishes for servers. A line is one step:
 
@@ -21,7 +21,8 @@ from pathlib import Path
 from levelcast.market.fix.acceptor import Acceptor, Outputs
 from levelcast.market.fix.config import SessionConfig
 from levelcast.market.fix.dictionary import HEADER_LAYOUT, TRAILER_LAYOUT
-from levelcast.market.fix.effects import Close, Deliver, Send
+from levelcast.market.fix.effects import Close, Deliver, Effects, Event, Persist, Send
+from levelcast.market.fix.journal import Entry, SessionImage
 from levelcast.market.fix.reader import Message
 from levelcast.market.fix.replies import business_reject_body
 from levelcast.market.fix.session import FixSession
@@ -125,16 +126,18 @@ class DefinitionRunner:
         return time_text(self.now + offset_s * S)[:17].decode()
 
     def _handle(self, outputs: Outputs) -> None:
-        for connection, session, effect in outputs:
+        """Perform the effects, then give the messages to the application."""
+        for connection, _, effect in outputs:
             name = str(connection)
             if isinstance(effect, Send):
                 self.received.setdefault(name, []).append(effect.data)
             elif isinstance(effect, Close):
                 self.closed.add(name)
-            elif isinstance(effect, Deliver) and session is not None:
-                for reply in self.application.on_message(session, effect.message, self.now):
-                    if isinstance(reply, Send):
-                        self.received.setdefault(name, []).append(reply.data)
+        for connection, session, effect in outputs:
+            if isinstance(effect, Deliver) and session is not None:
+                replies = self.application.on_message(session, effect.message, self.now)
+                sent = [reply.data for reply in replies if isinstance(reply, Send)]
+                self.received.setdefault(str(connection), []).extend(sent)
 
     def _wait(self, connection: str, for_close: bool) -> None:
         """Advance the time until a message or the end of the connection."""
@@ -181,3 +184,84 @@ class DefinitionRunner:
                 raise Failed(f"expected {tag}={value}, received {other}={other_value}: {received}")
         if len(pairs[0]) != len(pairs[1]):
             raise Failed(f"expected {expected}, received {received}")
+
+
+class Peer:
+    """The other side of a session, written by hand: it sends fields and shows what comes back."""
+
+    def __init__(self, session: FixSession | None = None, *, now: int = START, logon: bool = True) -> None:
+        self.session = session or FixSession(SessionConfig(sender=b"ISLD", target=b"TW44"))
+        self.now = now
+        self.seq = self.session.image.next_in
+        self.journal: list[Entry] = []
+        self.delivered: list[Message] = []
+        self.events: list[Event] = []
+        self.closed: str | None = None
+        if logon:
+            assert self.connect() == []
+            assert self.say("A", "98=0|108=30") == [f"35=A|34={self.session.image.next_out - 1}|98=0|108=30"]
+
+    def connect(self) -> list[str]:
+        self.closed = None
+        return self.perform(self.session.connect(self.now))
+
+    def say(self, kind: str, body: str = "", seq: int | None = None, head: str = "", **fields: str) -> list[str]:
+        """Send a message with the next number, or with another one; return what comes back."""
+        if seq is None:
+            seq, self.seq = self.seq, self.seq + 1
+        return self.raw(whole(self.text(kind, body, seq, head, **fields)))
+
+    def text(self, kind: str, body: str, seq: int, head: str = "", **fields: str) -> str:
+        values = {"begin": "FIX.4.4", "sender": "TW44", "target": "ISLD", "time": time_text(self.now).decode()}
+        values.update(fields)
+        parts = [
+            f"8={values['begin']}|35={kind}|34={seq}|49={values['sender']}|52={values['time']}|56={values['target']}",
+            head,
+            body,
+        ]
+        return "|".join(part for part in parts if part) + "|"
+
+    def raw(self, data: bytes) -> list[str]:
+        return self.perform(self.session.receive(data, self.now))
+
+    def wait(self, seconds: float) -> list[str]:
+        """Let time pass, with every step that is due in it."""
+        until = self.now + int(seconds * S)
+        shown: list[str] = []
+        while (wake := self.session.wake_ns) is not None and wake <= until:
+            self.now = max(self.now, wake)
+            effects = self.session.step(self.now)
+            assert effects or self.session.wake_ns != wake, "a step that is due does nothing"
+            shown += self.perform(effects)
+        self.now = until
+        return shown
+
+    def perform(self, effects: Effects) -> list[str]:
+        shown = []
+        for effect in effects:
+            if isinstance(effect, Send):
+                shown.append(shown_message(effect.data))
+            elif isinstance(effect, Persist):
+                self.journal.append(effect.entry)
+            elif isinstance(effect, Deliver):
+                self.delivered.append(effect.message)
+            elif isinstance(effect, Close):
+                self.closed = effect.reason
+            else:
+                self.events.append(effect)
+        return shown
+
+    def restarted(self) -> Peer:
+        """Return the peer of the session's process after a kill: its journal is all that is left."""
+        peer = Peer(FixSession(self.session.config, SessionImage(self.journal)), now=self.now, logon=False)
+        peer.journal = list(self.journal)
+        peer.seq = self.seq
+        return peer
+
+
+def shown_message(data: bytes) -> str:
+    """Return the fields of a message that a test names: all but those that each message has."""
+    fields = data.decode("latin-1").split("\x01")[:-1]
+    return "|".join(
+        field for field in fields if field.partition("=")[0] not in ("8", "9", "10", "49", "52", "56", "122")
+    )

@@ -8,7 +8,9 @@
 | `Close(reason)` | sends what is left, then closes the connection |
 | an `Event` | counts it and passes it on |
 
-The process may stop between any two effects. `journal` has the entries and the state that they amount to.
+The driver performs all effects of one call before it calls the session again, so an application that answers a message
+does so after the effects of the call that delivered it. The process may stop between any two effects. `journal` has the
+entries and the state that they amount to.
 """
 
 from __future__ import annotations

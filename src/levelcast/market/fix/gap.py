@@ -1,7 +1,7 @@
 """Messages that arrived before their turn: kept behind a gap, which is requested once and again after a time.
 
 Count and bytes of the kept messages are limited. A message beyond the limits is not kept; when the gap before it is
-closed, the next message shows a new gap.
+closed, it is part of the next gap.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ class Gap:
         self._bytes = 0
         self.upto = 0
         """Last number of the gap that is requested; 0: none is."""
+        self.seen = 0
+        """Highest number that arrived before its turn."""
         self.changed_ns = 0
         """When the gap was requested or became smaller."""
 
@@ -26,6 +28,7 @@ class Gap:
 
     def hold(self, seq: int, message: Message | None) -> None:
         """Keep a message, or a number alone, if there is room."""
+        self.seen = max(self.seen, seq)
         size = len(message.raw) if message is not None else 0
         if seq not in self._held and len(self._held) < self._max_messages and self._bytes + size <= self._max_bytes:
             self._held[seq] = message
@@ -52,4 +55,4 @@ class Gap:
 
     def clear(self) -> None:
         self._held.clear()
-        self._bytes = self.upto = 0
+        self._bytes = self.upto = self.seen = 0

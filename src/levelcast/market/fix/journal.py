@@ -79,14 +79,14 @@ class SessionImage:
         """Apply the next entry of the journal."""
         if isinstance(entry, Sent):
             self.sent[entry.seq] = entry
-            self.next_out = entry.seq + 1
+            self.next_out = max(self.next_out, entry.seq + 1)
             self.cause = max(self.cause, entry.cause)
         elif isinstance(entry, Received):
             self.next_in = entry.seq + 1
         elif isinstance(entry, Expecting):
             self.next_in = entry.seq
         elif isinstance(entry, Numbered):
-            self.next_out = entry.seq + 1
+            self.next_out = max(self.next_out, entry.seq + 1)
         else:
             self.since_ns, self.next_in, self.next_out = entry.since_ns, 1, 1
             self.sent.clear()

@@ -22,6 +22,8 @@ class Outbox:
         self.last_sent_ns = 0
         self._head = Head(config.sender, config.target)
         self._batch = config.resend_batch
+        self._kept_from = 0
+        """Number of the first message that was kept, not sent, since the last session message; 0: none was."""
         self._resend: tuple[int, int] | None = None
         """First and last number still to be resent."""
 
@@ -32,6 +34,7 @@ class Outbox:
     def session_message(self, kind: bytes, body: bytes, now: int, effects: Effects) -> None:
         """Send a message that a resend replaces by a gap fill."""
         seq = self.image.next_out
+        self._kept_from = 0
         self.persist(Numbered(seq), effects)
         effects.append(Send(self._head.message(kind, seq, time_text(now), body)))
         self.last_sent_ns = now
@@ -42,8 +45,19 @@ class Outbox:
         """Keep a message for resends, and send it if there is a connection."""
         seq = self.image.next_out
         self.persist(Sent(seq, kind, body, now, cause, head), effects)
-        if not connected:
-            return
+        if connected:
+            self._send(seq, kind, body, now, effects, head)
+        elif not self._kept_from:
+            self._kept_from = seq
+
+    def send_kept(self, now: int, effects: Effects) -> None:
+        """Send the messages kept after the last session message, a Logon: nothing else would show the peer that gap."""
+        first, self._kept_from = self._kept_from, 0
+        for seq in range(first, self.image.next_out) if first else ():
+            entry = self.image.sent[seq]
+            self._send(seq, entry.type, entry.body, now, effects, entry.head)
+
+    def _send(self, seq: int, kind: bytes, body: bytes, now: int, effects: Effects, head: HeadFields) -> None:
         if head:
             data = self._head.message_with(kind, seq, time_text(now), body, head)
         else:

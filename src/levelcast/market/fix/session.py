@@ -304,17 +304,19 @@ class FixSession:
                 self._expect(seq + 1, now, effects)
             else:
                 self._in_turn(message, seq, now, effects)
+        if self.state in OPEN and self._gap.seen >= self.image.next_in and not self._gap.requested:
+            self._request_gap(self._gap.seen, now, effects)
 
     def _hold(self, seq: int, message: Message | None, now: int, effects: Effects) -> None:
         """Keep a message behind a gap, and request the gap if it is not requested."""
         self._gap.hold(seq, message)
         if not self._gap.requested:
-            self._gap.upto = seq - 1
-            self._request_gap(now, effects)
-            effects.append(GapFound(self.image.next_in, seq))
+            self._request_gap(seq, now, effects)
 
-    def _request_gap(self, now: int, effects: Effects) -> None:
-        self._gap.changed_ns = now
+    def _request_gap(self, received: int, now: int, effects: Effects) -> None:
+        """Request all messages from the expected one on, after one with a higher number was received."""
+        effects.append(GapFound(self.image.next_in, received))
+        self._gap.upto, self._gap.changed_ns = received - 1, now
         self.outbox.session_message(RESEND_REQUEST, b"7=%d\x0116=0\x01" % self.image.next_in, now, effects)
 
     def _expect(self, seq: int, now: int, effects: Effects) -> None:
@@ -459,6 +461,7 @@ class FixSession:
         if not self.config.initiator:
             self._answer_logon(message, now, effects)
         effects.append(LoggedOn())
+        self.outbox.send_kept(now, effects)
         if seq > self.image.next_in:
             self._hold(seq, None, now, effects)
 
@@ -566,7 +569,7 @@ class FixSession:
 
     def _repeat_request(self, now: int, effects: Effects) -> None:
         if self._gap.requested and now >= self._gap.changed_ns + self.config.resend_timeout_ns:
-            self._request_gap(now, effects)
+            self._request_gap(self._gap.seen, now, effects)
 
     def _watch_silence(self, now: int, effects: Effects) -> None:
         interval = self.heartbeat_ns
