@@ -8,6 +8,7 @@ in order.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from levelcast.market.fix.config import SessionConfig
@@ -122,15 +123,12 @@ class LinkHistory:
         self.actions = actions
         self.now = START
         self.kills = self.losses = self.resends = 0
-        common = {
-            "max_held": self.chance.choice((1, 4, 100)),
-            "resend_batch": self.chance.choice((1, 3, 500)),
-        }
-        heartbeat = self.chance.choice((0, 2, 30))
-        self.client = Side(
-            SessionConfig(sender=b"TW44", target=b"ISLD", initiator=True, heartbeat_s=heartbeat, **common), self.chance
-        )
-        self.server = Side(SessionConfig(sender=b"ISLD", target=b"TW44", **common), self.chance)
+        max_held, batch = self.chance.choice((1, 4, 100)), self.chance.choice((1, 3, 500))
+        heartbeat_s = self.chance.choice((0, 2, 30))
+        server = SessionConfig(sender=b"ISLD", target=b"TW44", max_held=max_held, resend_batch=batch)
+        client = replace(server, sender=b"TW44", target=b"ISLD", initiator=True, heartbeat_s=heartbeat_s)
+        self.client = Side(client, self.chance)
+        self.server = Side(server, self.chance)
         self.joined = False
         """Whether there is a connection between the sides."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from levelcast.market.fix.config import SessionConfig
-from levelcast.market.fix.effects import GapFound, Ignored, LoggedOn, LoggedOut, PeerReject
+from levelcast.market.fix.effects import GapFound, Ignored, LoggedOn, LoggedOut, PeerReject, Send
 from levelcast.market.fix.journal import Expecting, Numbered, Received, Reset, Sent, SessionImage
 from levelcast.market.fix.schedule import Schedule
 from levelcast.market.fix.session import FixSession, State
@@ -251,7 +251,7 @@ def test_duplicate_sent_before_its_first_time_ends_the_session() -> None:
 )
 def test_wrong_identity_or_time_ends_the_session(fields: dict[str, str], text: str, reason: int) -> None:
     peer = Peer()
-    answers = peer.say("D", ORDER, **fields)
+    answers = peer.raw(whole(peer.text("D", ORDER, 2, **fields)))
     assert answers == [f"35=3|34=2|45=2|58={text}|372=D|373={reason}", "35=5|34=3"]
     assert peer.session.state is State.FAILED
     assert not peer.delivered
@@ -331,13 +331,10 @@ def test_resent_message_has_its_first_time() -> None:
     first = time_text(peer.now)
     peer.perform(peer.session.send(b"8", REPORT, peer.now))
     peer.now += 5 * S
-    (effect,) = [
-        found
-        for found in peer.session.receive(whole(peer.text("2", "7=2|16=0", 2)), peer.now)
-        if hasattr(found, "data")
-    ]
-    assert b"\x0152=%b\x01" % time_text(peer.now) in effect.data
-    assert b"\x01122=%b\x01" % first in effect.data
+    effects = peer.session.receive(whole(peer.text("2", "7=2|16=0", 2)), peer.now)
+    (data,) = [effect.data for effect in effects if isinstance(effect, Send)]
+    assert b"\x0152=%b\x01" % time_text(peer.now) in data
+    assert b"\x01122=%b\x01" % first in data
 
 
 def test_reject_is_resent() -> None:
