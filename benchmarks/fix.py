@@ -14,13 +14,13 @@ from types import ModuleType
 
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from levelcast.market.fix.config import SessionConfig
-from levelcast.market.fix.effects import Deliver, Send
-from levelcast.market.fix.framing import Frame, Framer
+from levelcast.market.fix.effects import DeliverMessage, SendBytes
+from levelcast.market.fix.framing import FixFrame, Framer
 from levelcast.market.fix.journal import SessionImage
 from levelcast.market.fix.reader import Reader
 from levelcast.market.fix.session import FixSession
 from levelcast.market.fix.values import time_text
-from levelcast.market.fix.writer import Head
+from levelcast.market.fix.writer import HeadWriter
 
 NOW = 1_767_614_400 * 10**9
 BATCH = 50
@@ -28,8 +28,8 @@ BATCH = 50
 BUDGET_US = 20.0
 """CPU time of an order at 50,000 orders/s."""
 MESSAGES, QUICK_MESSAGES, ROUNDS = 20_000, 500, 5
-HEAD = Head(b"ANN", b"FLOOR")
-FLOOR = Head(b"FLOOR", b"ANN")
+HEAD = HeadWriter(b"ANN", b"FLOOR")
+FLOOR = HeadWriter(b"FLOOR", b"ANN")
 TIME = time_text(NOW)
 REPORT = (
     b"6=0\x0111=%b\x0114=0\x0117=E%d\x0137=R%d\x0138=300\x0139=0\x0140=2\x0144=181.52\x0154=1\x0155=IBM\x0159=0\x01"
@@ -114,7 +114,7 @@ def parse(count: int) -> float:
     def call() -> None:
         for batch in data:
             framer.feed(batch)
-            while isinstance(frame := framer.next(), Frame):
+            while isinstance(frame := framer.next(), FixFrame):
                 reader.read(frame)
 
     return timed(call, count)
@@ -135,7 +135,7 @@ def session_in(count: int) -> float:
         nonlocal delivered
         for batch in data:
             for effect in session.receive(batch, NOW):
-                if isinstance(effect, Deliver):
+                if isinstance(effect, DeliverMessage):
                     delivered += 1
 
     cost = timed(call, count)
@@ -152,7 +152,7 @@ def session_out(count: int) -> float:
         nonlocal sent
         for number in range(count):
             for effect in session.send(b"8", report_body(number), NOW, cause=number):
-                if isinstance(effect, Send):
+                if isinstance(effect, SendBytes):
                     sent += 1
 
     cost = timed(call, count)

@@ -12,11 +12,11 @@ from dataclasses import replace
 from random import Random
 
 from levelcast.market.fix.config import SessionConfig
-from levelcast.market.fix.effects import Close, Deliver, Effects, Persist, Send
-from levelcast.market.fix.framing import Frame, Framer
+from levelcast.market.fix.effects import Close, DeliverMessage, Effects, PersistEntry, SendBytes
+from levelcast.market.fix.framing import FixFrame, Framer
 from levelcast.market.fix.journal import Entry, Received, Sent, SessionImage
 from levelcast.market.fix.reader import Message, Reader
-from levelcast.market.fix.session import FixSession, State
+from levelcast.market.fix.session import FixSession, SessionState
 from levelcast.market.fix.values import time_text
 from tests.fix_parts import START, S
 
@@ -47,7 +47,7 @@ def read_message(raw: bytes) -> Message:
     framer = Framer()
     framer.feed(raw)
     frame = framer.next()
-    assert isinstance(frame, Frame)
+    assert isinstance(frame, FixFrame)
     return READER.read(frame)
 
 
@@ -87,11 +87,11 @@ class Side:
         """Perform effects in order; the process may be killed before each."""
         for effect in effects:
             self._risk()
-            if isinstance(effect, Persist):
+            if isinstance(effect, PersistEntry):
                 self.journal.append(effect.entry)
-            elif isinstance(effect, Send):
+            elif isinstance(effect, SendBytes):
                 self._transmit(effect.data)
-            elif isinstance(effect, Deliver):
+            elif isinstance(effect, DeliverMessage):
                 self.delivered.append(effect.message.get(CL_ORD_ID))
             elif isinstance(effect, Close):
                 self.closing = True
@@ -254,7 +254,9 @@ class LinkHistory:
         side.perform(side.session.connect(self.now))
 
     def _complete(self) -> bool:
-        established = all(side.session is not None and side.session.state is State.ESTABLISHED for side in self.sides)
+        established = all(
+            side.session is not None and side.session.state is SessionState.ESTABLISHED for side in self.sides
+        )
         return (
             established
             and len(self.server.received()) == self.client.orders

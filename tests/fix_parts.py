@@ -21,7 +21,7 @@ from pathlib import Path
 from levelcast.market.fix.acceptor import Acceptor, Outputs
 from levelcast.market.fix.config import SessionConfig
 from levelcast.market.fix.dictionary import HEADER_LAYOUT, TRAILER_LAYOUT
-from levelcast.market.fix.effects import Close, Deliver, Effects, Event, Persist, Send
+from levelcast.market.fix.effects import Close, DeliverMessage, Effects, Event, PersistEntry, SendBytes
 from levelcast.market.fix.journal import Entry, SessionImage
 from levelcast.market.fix.reader import Message
 from levelcast.market.fix.replies import business_reject_body
@@ -129,14 +129,14 @@ class DefinitionRunner:
         """Perform the effects, then give the messages to the application."""
         for connection, _, effect in outputs:
             name = str(connection)
-            if isinstance(effect, Send):
+            if isinstance(effect, SendBytes):
                 self.received.setdefault(name, []).append(effect.data)
             elif isinstance(effect, Close):
                 self.closed.add(name)
         for connection, session, effect in outputs:
-            if isinstance(effect, Deliver) and session is not None:
+            if isinstance(effect, DeliverMessage) and session is not None:
                 replies = self.application.on_message(session, effect.message, self.now)
-                sent = [reply.data for reply in replies if isinstance(reply, Send)]
+                sent = [reply.data for reply in replies if isinstance(reply, SendBytes)]
                 self.received.setdefault(str(connection), []).extend(sent)
 
     def _wait(self, connection: str, for_close: bool) -> None:
@@ -239,11 +239,11 @@ class Peer:
     def perform(self, effects: Effects) -> list[str]:
         shown = []
         for effect in effects:
-            if isinstance(effect, Send):
+            if isinstance(effect, SendBytes):
                 shown.append(shown_message(effect.data))
-            elif isinstance(effect, Persist):
+            elif isinstance(effect, PersistEntry):
                 self.journal.append(effect.entry)
-            elif isinstance(effect, Deliver):
+            elif isinstance(effect, DeliverMessage):
                 self.delivered.append(effect.message)
             elif isinstance(effect, Close):
                 self.closed = effect.reason

@@ -6,8 +6,8 @@ import pytest
 
 from levelcast.market.fix.acceptor import Acceptor, LogonRequested, Output
 from levelcast.market.fix.config import SessionConfig
-from levelcast.market.fix.effects import Close, Deliver, Send
-from levelcast.market.fix.session import FixSession, State
+from levelcast.market.fix.effects import Close, DeliverMessage, SendBytes
+from levelcast.market.fix.session import FixSession, SessionState
 from levelcast.market.fix.values import time_text
 from tests.fix_parts import START, S, shown_message, whole
 
@@ -23,7 +23,7 @@ def text(kind: str, body: str = "", seq: int = 1, sender: str = "ANN", now: int 
 
 
 def sent(outputs: list[Output]) -> list[str]:
-    return [shown_message(output.effect.data) for output in outputs if isinstance(output.effect, Send)]
+    return [shown_message(output.effect.data) for output in outputs if isinstance(output.effect, SendBytes)]
 
 
 def reasons(outputs: list[Output]) -> list[str]:
@@ -38,7 +38,7 @@ def test_connections_find_their_sessions() -> None:
         assert sent(acceptor.receive(name, text("A", "98=0|108=30|", sender=name), START)) == ["35=A|34=1|98=0|108=30"]
     assert (acceptor.session_of("ANN"), acceptor.session_of("BOB"), acceptor.pending) == (ann, bob, 0)
     outputs = acceptor.receive("ANN", text("D", ORDER, 2), START)
-    assert [(output.connection, output.session) for output in outputs if isinstance(output.effect, Deliver)] == [
+    assert [(output.connection, output.session) for output in outputs if isinstance(output.effect, DeliverMessage)] == [
         ("ANN", ann)
     ]
 
@@ -143,7 +143,7 @@ def test_sessions_are_stepped_when_they_are_due() -> None:
         )
     beats = []
     while (now := acceptor.wake_ns) is not None and now < START + 12 * S:
-        beats += [(output.connection, now) for output in acceptor.step(now) if isinstance(output.effect, Send)]
+        beats += [(output.connection, now) for output in acceptor.step(now) if isinstance(output.effect, SendBytes)]
     assert beats == [(0, START + 10 * S), (1, START + 11 * S)]
 
 
@@ -156,7 +156,7 @@ def test_logout_by_the_operator_is_due_in_time() -> None:
     acceptor.schedule(1)
     assert acceptor.wake_ns == START + ann.config.logout_timeout_ns
     assert reasons(acceptor.step(START + ann.config.logout_timeout_ns)) == ["no Logout of the peer"]
-    assert ann.state is State.CLOSED
+    assert ann.state is SessionState.CLOSED
     assert acceptor.session_of(1) is None
 
 

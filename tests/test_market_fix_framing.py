@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelcast.market.fix.framing import CHECKSUM_SIZE, Frame, Framer, Garbled, Oversized, checksum
+from levelcast.market.fix.framing import CHECKSUM_SIZE, FixFrame, Framer, Garbled, Oversized, checksum
 from levelcast.market.fix.writer import seal
 from tests.fix_parts import whole
 
 GOOD = seal(b"35=0\x0134=2\x0149=A\x0152=20260105-12:00:00\x0156=B\x01")
 
 
-def found(data: bytes, limit: int = 1_000) -> list[Frame | Garbled | Oversized]:
+def found(data: bytes, limit: int = 1_000) -> list[FixFrame | Garbled | Oversized]:
     framer = Framer(limit)
     framer.feed(data)
     results = []
@@ -23,7 +23,7 @@ def found(data: bytes, limit: int = 1_000) -> list[Frame | Garbled | Oversized]:
 
 
 def frames(data: bytes) -> list[bytes]:
-    return [item.raw for item in found(data) if isinstance(item, Frame)]
+    return [item.raw for item in found(data) if isinstance(item, FixFrame)]
 
 
 @given(st.binary(max_size=2_000))
@@ -37,7 +37,7 @@ def test_checksum_of_high_bytes() -> None:
 
 def test_frame_has_its_parts() -> None:
     (frame,) = found(GOOD)
-    assert frame == Frame(b"FIX.4.4", GOOD[15:-8], GOOD)
+    assert frame == FixFrame(b"FIX.4.4", GOOD[15:-8], GOOD)
 
 
 @given(st.lists(st.integers(1, 40), max_size=40))
@@ -49,7 +49,7 @@ def test_cuts_of_the_stream_do_not_matter(sizes: list[int]) -> None:
         at += size
         while (item := framer.next()) is not None:
             seen.append(item)
-    assert [item.raw for item in seen if isinstance(item, Frame)] == [GOOD] * 5
+    assert [item.raw for item in seen if isinstance(item, FixFrame)] == [GOOD] * 5
     assert framer.held == 0
 
 
@@ -94,7 +94,7 @@ def test_beginning_of_a_message_is_kept() -> None:
         framer.feed(GOOD[:size])
         assert framer.next() is None
         framer.feed(GOOD[size:])
-        assert isinstance(framer.next(), Frame)
+        assert isinstance(framer.next(), FixFrame)
 
 
 @given(
@@ -111,8 +111,8 @@ def test_any_bytes_are_divided_within_the_limit(parts: list[bytes]) -> None:
         while (item := framer.next()) is not None:
             if isinstance(item, Oversized):
                 return
-            consumed += len(item.raw) if isinstance(item, Frame) else item.size
-            if isinstance(item, Frame):
+            consumed += len(item.raw) if isinstance(item, FixFrame) else item.size
+            if isinstance(item, FixFrame):
                 assert checksum(item.raw[:-CHECKSUM_SIZE]) == int(item.raw[-4:-1])
         assert framer.held <= limit + 32 + CHECKSUM_SIZE
         assert consumed + framer.held == total

@@ -7,22 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelcast.market.fix.dictionary import FIELDS, LAYOUTS
-from levelcast.market.fix.framing import Frame, Framer
+from levelcast.market.fix.framing import FixFrame, Framer
 from levelcast.market.fix.reader import MAX_SHAPES, Message, Reader
-from levelcast.market.fix.reasons import Rejection, RejectReason
+from levelcast.market.fix.reasons import Rejection, SessionRejectReason
 from levelcast.market.fix.shape import describe
 from tests.fix_parts import whole
 
 HEAD = "34=2|49=A|52=20260105-12:00:00|56=B|"
 ORDER = "11=A1|21=1|38=100|40=1|54=1|55=IBM|60=20260105-12:00:00|"
-R = RejectReason
+R = SessionRejectReason
 
 
 def read(fields: str, reader: Reader | None = None) -> Message:
     framer = Framer()
     framer.feed(whole("8=FIX.4.4|" + fields))
     frame = framer.next()
-    assert isinstance(frame, Frame)
+    assert isinstance(frame, FixFrame)
     return (reader or Reader()).read(frame)
 
 
@@ -105,7 +105,7 @@ def test_data_without_its_length_is_refused(wrong: str) -> None:
         ("35=AP|" + HEAD + "721=1|711=1|311=U|", R.REQUIRED_MISSING, b"732"),
     ],
 )
-def test_first_fault_is_named(fields: str, reason: RejectReason, tag: bytes) -> None:
+def test_first_fault_is_named(fields: str, reason: SessionRejectReason, tag: bytes) -> None:
     message = read(fields)
     assert message.rejection is not None
     assert (message.rejection.reason, message.rejection.tag) == (reason, tag)
@@ -152,5 +152,5 @@ def test_any_sequence_of_tags_has_a_shape(tags: list[int], kind: bytes) -> None:
 @given(st.binary(max_size=200), st.sampled_from(["D", "8", "V", "A", "E", "?"]))
 def test_any_bytes_in_a_frame_are_read(body: bytes, kind: str) -> None:
     data = b"35=%b\x01" % kind.encode() + b"34=2\x01" + body
-    message = Reader().read(Frame(b"FIX.4.4", data, data))
+    message = Reader().read(FixFrame(b"FIX.4.4", data, data))
     assert message.type == kind.encode()

@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 
 from levelcast.market.fix.config import SessionConfig
-from levelcast.market.fix.effects import GapFound, Ignored, LoggedOn, LoggedOut, PeerReject, Send
+from levelcast.market.fix.effects import GapFound, Ignored, LoggedOn, LoggedOut, PeerReject, SendBytes
 from levelcast.market.fix.journal import Expecting, Numbered, Received, Reset, Sent, SessionImage
-from levelcast.market.fix.schedule import Schedule
-from levelcast.market.fix.session import FixSession, State
+from levelcast.market.fix.schedule import SessionSchedule
+from levelcast.market.fix.session import FixSession, SessionState
 from levelcast.market.fix.values import time_text
 from tests.fix_parts import START, Peer, S, shown_message, whole
 
@@ -32,10 +32,10 @@ def test_logon_is_answered_and_recorded_before() -> None:
     peer = Peer(logon=False)
     peer.connect()
     effects = peer.session.receive(whole(peer.text("A", "98=0|108=7", 1)), peer.now)
-    assert [type(effect).__name__ for effect in effects] == ["Persist", "Persist", "Send", "LoggedOn"]
+    assert [type(effect).__name__ for effect in effects] == ["PersistEntry", "PersistEntry", "SendBytes", "LoggedOn"]
     peer.perform(effects)
     assert peer.journal == [Expecting(2), Numbered(1)]
-    assert peer.session.state is State.ESTABLISHED
+    assert peer.session.state is SessionState.ESTABLISHED
     assert peer.session.heartbeat_ns == 7 * S
 
 
@@ -128,7 +128,7 @@ def test_application_message_is_recorded_before_it_is_delivered() -> None:
     peer = Peer()
     data = whole(peer.text("D", ORDER, 2))
     effects = peer.session.receive(data, peer.now)
-    assert [type(effect).__name__ for effect in effects] == ["Persist", "Deliver"]
+    assert [type(effect).__name__ for effect in effects] == ["PersistEntry", "DeliverMessage"]
     peer.perform(effects)
     assert peer.journal[-1] == Received(2, data)
     assert [message.get(11) for message in peer.delivered] == [b"A1"]
@@ -137,7 +137,7 @@ def test_application_message_is_recorded_before_it_is_delivered() -> None:
 def test_sent_message_is_recorded_before_it_is_sent() -> None:
     peer = Peer()
     effects = peer.session.send(b"8", REPORT, peer.now, cause=7)
-    assert [type(effect).__name__ for effect in effects] == ["Persist", "Send"]
+    assert [type(effect).__name__ for effect in effects] == ["PersistEntry", "SendBytes"]
     assert peer.perform(effects) == ["35=8|34=2|" + REPORT.decode().replace("\x01", "|")[:-1]]
     assert peer.journal[-1] == Sent(2, b"8", REPORT, peer.now, 7)
     assert peer.session.image.cause == 7
@@ -229,7 +229,7 @@ def test_duplicate_needs_its_first_time() -> None:
     peer.say("D", ORDER)
     reject = "35=3|34=2|45=2|58=Required tag missing|371=122|372=D|373=1"
     assert peer.say("D", ORDER, seq=2, head="43=Y") == [reject]
-    assert peer.session.state is State.ESTABLISHED
+    assert peer.session.state is SessionState.ESTABLISHED
 
 
 def test_duplicate_sent_before_its_first_time_ends_the_session() -> None:
@@ -253,7 +253,7 @@ def test_wrong_identity_or_time_ends_the_session(fields: dict[str, str], text: s
     peer = Peer()
     answers = peer.raw(whole(peer.text("D", ORDER, 2, **fields)))
     assert answers == [f"35=3|34=2|45=2|58={text}|372=D|373={reason}", "35=5|34=3"]
-    assert peer.session.state is State.FAILED
+    assert peer.session.state is SessionState.FAILED
     assert not peer.delivered
     assert peer.say("5") == []
     assert peer.closed == "Logout"
@@ -269,7 +269,7 @@ def test_failed_session_accepts_nothing_but_serves_resends() -> None:
     peer = Peer()
     peer.perform(peer.session.send(b"8", REPORT, peer.now))
     peer.say("0", begin="FIX.4.2", seq=2)
-    assert peer.session.state is State.FAILED
+    assert peer.session.state is SessionState.FAILED
     assert peer.say("D", ORDER, seq=2) == []
     assert not peer.delivered
     assert peer.session.image.next_in == 2
@@ -332,7 +332,7 @@ def test_resent_message_has_its_first_time() -> None:
     peer.perform(peer.session.send(b"8", REPORT, peer.now))
     peer.now += 5 * S
     effects = peer.session.receive(whole(peer.text("2", "7=2|16=0", 2)), peer.now)
-    (data,) = [effect.data for effect in effects if isinstance(effect, Send)]
+    (data,) = [effect.data for effect in effects if isinstance(effect, SendBytes)]
     assert b"\x0152=%b\x01" % time_text(peer.now) in data
     assert b"\x01122=%b\x01" % first in data
 
@@ -399,7 +399,7 @@ def test_logout_is_answered_and_ends_the_connection() -> None:
     peer = Peer()
     assert peer.say("5") == ["35=5|34=2"]
     assert peer.closed == "Logout"
-    assert peer.session.state is State.CLOSED
+    assert peer.session.state is SessionState.CLOSED
     assert peer.raw(whole(peer.text("D", ORDER, 3))) == []
     assert not peer.delivered
 
@@ -484,7 +484,7 @@ def test_message_kept_without_a_connection_is_sent_on_request() -> None:
 def test_initiator_sends_its_logon_and_accepts_the_answer() -> None:
     peer = Peer(client(username=b"ann", password=b"secret"), logon=False)
     assert peer.connect() == ["35=A|34=1|98=0|108=30|553=ann|554=secret"]
-    assert peer.session.state is State.LOGON_SENT
+    assert peer.session.state is SessionState.LOGON_SENT
     assert peer.say("A", "98=0|108=30") == []
     assert peer.events == [LoggedOn()]
 
@@ -515,7 +515,7 @@ def test_loss_of_the_connection_ends_no_session() -> None:
     peer = Peer()
     assert peer.perform(peer.session.disconnected(peer.now)) == []
     assert peer.events[-1] == LoggedOut("connection lost")
-    assert peer.session.state is State.CLOSED
+    assert peer.session.state is SessionState.CLOSED
     assert peer.session.disconnected(peer.now) == []
     peer.connect()
     assert peer.say("A", "98=0|108=30") == ["35=A|34=2|98=0|108=30"]
@@ -530,7 +530,7 @@ def test_refused_logon_has_the_reason() -> None:
 
 def scheduled(now: int, image: SessionImage | None = None) -> Peer:
     """A session that is open from 8:00 to 17:00."""
-    config = SessionConfig(sender=b"ISLD", target=b"TW44", schedule=Schedule(8 * HOUR, 17 * HOUR))
+    config = SessionConfig(sender=b"ISLD", target=b"TW44", schedule=SessionSchedule(8 * HOUR, 17 * HOUR))
     return Peer(FixSession(config, image), now=now, logon=False)
 
 
@@ -572,13 +572,13 @@ def test_shown_message_leaves_out_what_every_message_has() -> None:
 def test_failed_by_comp_id() -> None:
     peer = Peer()
     peer.say("D", ORDER, sender="WT")
-    assert peer.session.state is State.FAILED
+    assert peer.session.state is SessionState.FAILED
 
 
 def test_failed_by_time() -> None:
     peer = Peer()
     peer.say("D", ORDER, time="20250105-12:00:00")
-    assert peer.session.state is State.FAILED
+    assert peer.session.state is SessionState.FAILED
 
 
 def test_kept_messages_are_dropped_when_they_are_resent() -> None:

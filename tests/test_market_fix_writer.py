@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelcast.market.fix.dictionary import DATA_OF_LENGTH, FIELDS, HEADER_LAYOUT, LAYOUTS, Field, Layout
-from levelcast.market.fix.framing import Frame, Framer
+from levelcast.market.fix.framing import FixFrame, Framer
 from levelcast.market.fix.reader import Fields, Reader
 from levelcast.market.fix.values import time_text
-from levelcast.market.fix.writer import Head, encode_fields, seal
+from levelcast.market.fix.writer import HeadWriter, encode_fields, seal
 from tests.fix_parts import START, sum_of
 
 TEXT = st.binary(min_size=1, max_size=12).filter(lambda value: b"\x01" not in value)
@@ -56,11 +56,11 @@ def fields_of(draw: Callable, layout: Layout, entry: bool = False) -> Fields:
     return fields
 
 
-def frame_of(data: bytes) -> Frame:
+def frame_of(data: bytes) -> FixFrame:
     framer = Framer()
     framer.feed(data)
     frame = framer.next()
-    assert isinstance(frame, Frame)
+    assert isinstance(frame, FixFrame)
     assert framer.held == 0
     return frame
 
@@ -70,7 +70,7 @@ def frame_of(data: bytes) -> Frame:
 @given(data=st.data())
 def test_written_message_is_read_back(kind: bytes, data: st.DataObject) -> None:
     fields = data.draw(fields_of(LAYOUTS[kind]))
-    written = Head(b"A", b"B").message(kind, 7, time_text(START), encode_fields(fields.items()))
+    written = HeadWriter(b"A", b"B").message(kind, 7, time_text(START), encode_fields(fields.items()))
     message = Reader().read(frame_of(written))
     assert message.rejection is None
     body = {tag: value for tag, value in message.fields.items() if tag not in HEADER_LAYOUT.members}
@@ -96,7 +96,7 @@ def test_independent_reader_reads_what_is_written(
     simplefix = require_module("simplefix")
     kind = data.draw(st.sampled_from(sorted(LAYOUTS)))
     fields = data.draw(fields_of(LAYOUTS[kind]))
-    written = Head(b"A", b"B").message(kind, 7, time_text(START), encode_fields(fields.items()))
+    written = HeadWriter(b"A", b"B").message(kind, 7, time_text(START), encode_fields(fields.items()))
     parser = simplefix.FixParser()
     parser.append_buffer(written)
     theirs = parser.get_message()
@@ -106,11 +106,11 @@ def test_independent_reader_reads_what_is_written(
 
 
 def test_optional_head_fields_are_in_the_order_of_their_tags() -> None:
-    data = Head(b"A%d", b"B").message_with(b"8", 3, b"T", b"37=1\x01", ((122, b"O"), (43, b"Y"), (97, b"Y")))
+    data = HeadWriter(b"A%d", b"B").message_with(b"8", 3, b"T", b"37=1\x01", ((122, b"O"), (43, b"Y"), (97, b"Y")))
     assert data.split(b"\x01", 2)[2].startswith(
         b"35=8\x0134=3\x0143=Y\x0149=A%d\x0152=T\x0156=B\x0197=Y\x01122=O\x0137=1\x01"
     )
-    assert Head(b"A%d", b"B%").message(b"8", 3, b"T", b"37=1\x01").count(b"49=A%d\x0152=T\x0156=B%\x01") == 1
+    assert HeadWriter(b"A%d", b"B%").message(b"8", 3, b"T", b"37=1\x01").count(b"49=A%d\x0152=T\x0156=B%\x01") == 1
 
 
 def test_length_and_checksum_are_those_of_the_specification() -> None:

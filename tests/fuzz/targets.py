@@ -233,13 +233,13 @@ def _network() -> tuple[Check, list[bytes]]:
 def _fix() -> tuple[Check, list[bytes]]:
     from levelcast.market.fix import writer
     from levelcast.market.fix.config import SessionConfig
-    from levelcast.market.fix.effects import Deliver, Send
-    from levelcast.market.fix.framing import Frame, Framer
+    from levelcast.market.fix.effects import DeliverMessage, SendBytes
+    from levelcast.market.fix.framing import FixFrame, Framer
     from levelcast.market.fix.reader import Reader
     from levelcast.market.fix.session import FixSession
 
     now, time = 1_767_614_400 * 10**9, b"20260105-12:00:00.000"
-    head = writer.Head(b"TW44", b"ISLD")
+    head = writer.HeadWriter(b"TW44", b"ISLD")
     logon = head.message(b"A", 1, time, b"98=0\x01108=30\x01")
     order = b"11=A\x0121=1\x0138=100\x0140=1\x0154=1\x0155=IBM\x0160=20260105-12:00:00\x01"
     parties = b"453=1\x01448=X\x01452=1\x01802=1\x01523=a\x01354=3\x01355=a\x01b\x01"
@@ -259,13 +259,13 @@ def _fix() -> tuple[Check, list[bytes]]:
         for cut in (len(data) // 2, len(data)):
             effects += session.receive(data[:cut], now)
             data = data[cut:]
-        delivered = [effect.message for effect in effects if isinstance(effect, Deliver)]
+        delivered = [effect.message for effect in effects if isinstance(effect, DeliverMessage)]
         assert all(message.rejection is None for message in delivered), "a message with a fault was delivered"
         framer, reader = Framer(), Reader()
-        for sent in (effect.data for effect in effects if isinstance(effect, Send)):
+        for sent in (effect.data for effect in effects if isinstance(effect, SendBytes)):
             framer.feed(sent)
             frame = framer.next()
-            assert isinstance(frame, Frame), "garbled output"
+            assert isinstance(frame, FixFrame), "garbled output"
             assert frame.raw == sent, "garbled output"
             assert reader.read(frame).rejection is None, "an answer that the reader rejects"
 

@@ -15,9 +15,9 @@ from itertools import count
 from typing import NamedTuple
 
 from levelcast.market.fix.effects import Close, Effect, Effects
-from levelcast.market.fix.framing import DEFAULT_MAX_MESSAGE, Frame, Framer, Garbled
+from levelcast.market.fix.framing import DEFAULT_MAX_MESSAGE, FixFrame, Framer, Garbled
 from levelcast.market.fix.reader import Message, Reader
-from levelcast.market.fix.session import BEGIN_STRING, LOGON, SENDER, TARGET, FixSession, State
+from levelcast.market.fix.session import BEGIN_STRING, LOGON, SENDER, TARGET, FixSession, SessionState
 from levelcast.market.fix.values import SECOND
 
 USERNAME, PASSWORD = 553, 554
@@ -48,7 +48,7 @@ Outputs = list[Output]
 class _Pending:
     framer: Framer
     since_ns: int
-    logon: Frame | None = None
+    logon: FixFrame | None = None
     session: FixSession | None = None
 
 
@@ -123,7 +123,7 @@ class Acceptor:
         if pending is None or pending.logon is None or pending.session is None:
             return []
         session, frame = pending.session, pending.logon
-        if session.state is not State.CLOSED:
+        if session.state is not SessionState.CLOSED:
             return self._close(connection, "the session has a connection")
         del self._pending[connection]
         self._active[connection] = session
@@ -138,7 +138,7 @@ class Acceptor:
         if pending is None or pending.session is None:
             return []
         session = pending.session
-        if session.state is not State.CLOSED:
+        if session.state is not SessionState.CLOSED:
             return self._close(connection, "the session has a connection")
         del self._pending[connection]
         self._active[connection] = session
@@ -190,7 +190,7 @@ class Acceptor:
         found = pending.framer.next()
         if found is None:
             return []
-        if not isinstance(found, Frame):
+        if not isinstance(found, FixFrame):
             reason = found.reason if isinstance(found, Garbled) else "an oversized message"
             return self._close(connection, f"no Logon, but {reason}")
         message = self._reader.read(found)
@@ -199,7 +199,7 @@ class Acceptor:
         session = self._sessions.get((message.get(SENDER), message.get(TARGET)))
         if session is None:
             return self._close(connection, "no session has these CompIDs")
-        if session.state is not State.CLOSED:
+        if session.state is not SessionState.CLOSED:
             return self._close(connection, "the session has a connection")
         pending.logon, pending.session = found, session
         if self._checks_passwords:
@@ -212,7 +212,7 @@ class Acceptor:
         return [Output(connection, None, Close(reason))]
 
     def _outputs(self, connection: Connection, session: FixSession, effects: Effects) -> Outputs:
-        if session.state is State.CLOSED:
+        if session.state is SessionState.CLOSED:
             self._active.pop(connection, None)
         self.schedule(connection)
         return [Output(connection, session, effect) for effect in effects]

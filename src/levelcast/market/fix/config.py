@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from levelcast.market.fix.framing import DEFAULT_MAX_MESSAGE
-from levelcast.market.fix.schedule import Schedule
+from levelcast.market.fix.schedule import SessionSchedule
 from levelcast.market.fix.values import SECOND
 
 
@@ -20,7 +20,7 @@ class SessionConfig:
     heartbeat_s: int = 30
     """Interval that an initiator requests; an acceptor uses its peer's."""
     max_heartbeat_s: int = 3_600
-    schedule: Schedule | None = None
+    schedule: SessionSchedule | None = None
     """None: always open, numbers are never reset by time."""
     reset_on_logon: bool = False
     """Numbers start at 1 with every logon. An initiator requests it with ResetSeqNumFlag."""

@@ -2,9 +2,9 @@
 
 | effect | the driver |
 |---|---|
-| `Persist(entry)` | writes the entry to the session's journal; it is durable before a later effect is performed |
-| `Send(data)` | sends the bytes on the session's connection |
-| `Deliver(message)` | gives an application message to the application: each exactly once, in the order of MsgSeqNum |
+| `PersistEntry(entry)` | writes the entry to the session's journal; it is durable before a later effect is performed |
+| `SendBytes(data)` | sends the bytes on the session's connection |
+| `DeliverMessage(message)` | gives the message to the application: each exactly once, in the order of MsgSeqNum |
 | `Close(reason)` | sends what is left, then closes the connection |
 | an `Event` | counts it and passes it on |
 
@@ -21,15 +21,15 @@ from levelcast.market.fix.journal import Entry
 from levelcast.market.fix.reader import Message
 
 
-class Persist(NamedTuple):
+class PersistEntry(NamedTuple):
     entry: Entry
 
 
-class Send(NamedTuple):
+class SendBytes(NamedTuple):
     data: bytes
 
 
-class Deliver(NamedTuple):
+class DeliverMessage(NamedTuple):
     message: Message
 
 
@@ -73,6 +73,6 @@ class GapFound(NamedTuple):
 
 
 Event = LoggedOn | LoggedOut | Ignored | Refused | PeerReject | GapFound
-Effect = Persist | Send | Deliver | Close | Event
+Effect = PersistEntry | SendBytes | DeliverMessage | Close | Event
 Effects = list[Effect]
 EVENTS = (LoggedOn, LoggedOut, Ignored, Refused, PeerReject, GapFound)

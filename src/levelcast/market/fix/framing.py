@@ -28,7 +28,7 @@ _CHUNK = 256
 """Bytes whose sum is below the modulus of Adler-32 (65,521), so that its low half is one more than their sum."""
 
 
-class Frame(NamedTuple):
+class FixFrame(NamedTuple):
     begin: bytes
     """BeginString."""
     body: bytes
@@ -84,7 +84,7 @@ class Framer:
             self._buffer = self._buffer[self._at :] + data
             self._at = 0
 
-    def next(self) -> Frame | Garbled | Oversized | None:
+    def next(self) -> FixFrame | Garbled | Oversized | None:
         """Return the next message, or the bytes that are ignored instead of one; None if more bytes are needed."""
         if self._at >= len(self._buffer):
             return None
@@ -93,13 +93,13 @@ class Framer:
         except FramingError as error:
             self._at += error.size
             return Garbled(error.reason, error.size)
-        if isinstance(found, Frame):
+        if isinstance(found, FixFrame):
             self._at += len(found.raw)
         elif isinstance(found, Oversized):
             self._buffer, self._at, self._closed = b"", 0, True
         return found
 
-    def _message(self, buffer: bytes, at: int) -> Frame | Oversized | None:
+    def _message(self, buffer: bytes, at: int) -> FixFrame | Oversized | None:
         """Return the message at a position, or None if more bytes are needed."""
         if buffer[at : at + 5] != b"8=FIX":
             self._skip(buffer, at)
@@ -127,7 +127,7 @@ class Framer:
         stated = buffer[end + 3 : end + 6]
         if not stated.isdigit() or checksum(buffer[at:end]) != int(stated):
             raise FramingError("wrong CheckSum", end + CHECKSUM_SIZE - at)
-        return Frame(buffer[at + 2 : begin_end], buffer[start : end - 1], buffer[at : end + CHECKSUM_SIZE])
+        return FixFrame(buffer[at + 2 : begin_end], buffer[start : end - 1], buffer[at : end + CHECKSUM_SIZE])
 
     def _ignore(self, buffer: bytes, at: int, end: int) -> None:
         """Raise for a message without a CheckSum at its stated end, once the end of its CheckSum is known."""

@@ -8,10 +8,10 @@ a step, so that a request for a whole day holds nothing up.
 from __future__ import annotations
 
 from levelcast.market.fix.config import SessionConfig
-from levelcast.market.fix.effects import Effects, Persist, Send
+from levelcast.market.fix.effects import Effects, PersistEntry, SendBytes
 from levelcast.market.fix.journal import Entry, HeadFields, Numbered, Sent, SessionImage
 from levelcast.market.fix.values import time_text
-from levelcast.market.fix.writer import Head
+from levelcast.market.fix.writer import HeadWriter
 
 POSS_DUP, ORIG_SENDING_TIME = 43, 122
 
@@ -20,7 +20,7 @@ class Outbox:
     def __init__(self, config: SessionConfig, image: SessionImage) -> None:
         self.image = image
         self.last_sent_ns = 0
-        self._head = Head(config.sender, config.target)
+        self._head = HeadWriter(config.sender, config.target)
         self._batch = config.resend_batch
         self._kept_from = 0
         """Number of the first message that was kept, not sent, since the last session message; 0: none was."""
@@ -29,14 +29,14 @@ class Outbox:
 
     def persist(self, entry: Entry, effects: Effects) -> None:
         self.image.apply(entry)
-        effects.append(Persist(entry))
+        effects.append(PersistEntry(entry))
 
     def session_message(self, kind: bytes, body: bytes, now: int, effects: Effects) -> None:
         """Send a message that a resend replaces by a gap fill."""
         seq = self.image.next_out
         self._kept_from = 0
         self.persist(Numbered(seq), effects)
-        effects.append(Send(self._head.message(kind, seq, time_text(now), body)))
+        effects.append(SendBytes(self._head.message(kind, seq, time_text(now), body)))
         self.last_sent_ns = now
 
     def message(
@@ -62,7 +62,7 @@ class Outbox:
             data = self._head.message_with(kind, seq, time_text(now), body, head)
         else:
             data = self._head.message(kind, seq, time_text(now), body)
-        effects.append(Send(data))
+        effects.append(SendBytes(data))
         self.last_sent_ns = now
 
     @property
@@ -91,7 +91,7 @@ class Outbox:
                 continue
             self._fill(gap, seq, now, effects)
             extra = ((POSS_DUP, b"Y"), (ORIG_SENDING_TIME, time_text(entry.sent_ns)), *entry.head)
-            effects.append(Send(self._head.message_with(entry.type, seq, time_text(now), entry.body, extra)))
+            effects.append(SendBytes(self._head.message_with(entry.type, seq, time_text(now), entry.body, extra)))
             gap = seq + 1
         self._fill(gap, upto + 1, now, effects)
         self._resend = (upto + 1, last) if upto < last else None
@@ -103,4 +103,4 @@ class Outbox:
             return
         text = time_text(now)
         extra = ((POSS_DUP, b"Y"), (ORIG_SENDING_TIME, text))
-        effects.append(Send(self._head.message_with(b"4", first, text, b"36=%d\x01123=Y\x01" % following, extra)))
+        effects.append(SendBytes(self._head.message_with(b"4", first, text, b"36=%d\x01123=Y\x01" % following, extra)))

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from levelcast.market.fix.dictionary import DATA_OF_LENGTH, FIELDS, LAYOUTS
-from levelcast.market.fix.framing import SOH, Frame
-from levelcast.market.fix.reasons import Rejection, RejectReason
-from levelcast.market.fix.shape import TAG_OF_NAME, Place, Shape, describe
+from levelcast.market.fix.framing import SOH, FixFrame
+from levelcast.market.fix.reasons import Rejection, SessionRejectReason
+from levelcast.market.fix.shape import TAG_OF_NAME, MessageShape, Place, describe
 from levelcast.market.fix.values import CHECKS, is_count
 
 MAX_SHAPES = 64
@@ -60,9 +60,9 @@ class Reader:
     """Read frames; keeps the shapes that it has seen."""
 
     def __init__(self) -> None:
-        self._shapes: dict[tuple[bytes, tuple[bytes, ...]], Shape] = {}
+        self._shapes: dict[tuple[bytes, tuple[bytes, ...]], MessageShape] = {}
 
-    def read(self, frame: Frame) -> Message:
+    def read(self, frame: FixFrame) -> Message:
         names, _, values = zip(*[part.partition(b"=") for part in frame.body.split(SOH)], strict=True)
         kind = values[0]
         shape = self._shapes.get((kind, names))
@@ -75,7 +75,7 @@ class Reader:
             self._shapes[kind, names] = shape
         return self._apply(shape, names, values, frame)
 
-    def _apply(self, shape: Shape, names: Sequence[bytes], values: Sequence[bytes], frame: Frame) -> Message:
+    def _apply(self, shape: MessageShape, names: Sequence[bytes], values: Sequence[bytes], frame: FixFrame) -> Message:
         rejection = shape.rejection or (_empty(names, values) if b"" in values else None)
         if rejection is None:
             for index, check, tag in shape.checks:
@@ -85,7 +85,7 @@ class Reader:
             else:
                 for index, entries in shape.counts:
                     if int(values[index]) != entries:
-                        rejection = Rejection(RejectReason.GROUP_COUNT, names[index])
+                        rejection = Rejection(SessionRejectReason.GROUP_COUNT, names[index])
                         break
         seq = None
         if shape.seq_index >= 0 and is_count(text := values[shape.seq_index]):
@@ -99,7 +99,7 @@ class Reader:
             fields = assemble(shape.recipe, values)
         return Message(shape.type, seq, fields, rejection, frame.raw)
 
-    def _read_with_data(self, frame: Frame) -> Message:
+    def _read_with_data(self, frame: FixFrame) -> Message:
         """Read a message with data, which may contain delimiters. Its shape is not kept."""
         names, values, fault = split_with_data(frame.body)
         shape = describe(values[0], names)
@@ -134,7 +134,7 @@ def split_with_data(body: bytes) -> tuple[list[bytes], list[bytes], Rejection | 
         head = data + b"="
         end = at + len(head) + int(value) if is_count(value) else size
         if body[at : at + len(head)] != head or end >= size or (body + SOH)[end : end + 1] != SOH:
-            fault = Rejection(RejectReason.FORMAT_INCORRECT, name)
+            fault = Rejection(SessionRejectReason.FORMAT_INCORRECT, name)
             continue
         names.append(data)
         values.append(body[at + len(head) : end])
@@ -143,12 +143,12 @@ def split_with_data(body: bytes) -> tuple[list[bytes], list[bytes], Rejection | 
 
 
 def _empty(names: Sequence[bytes], values: Sequence[bytes]) -> Rejection:
-    return Rejection(RejectReason.NO_VALUE, names[values.index(b"")])
+    return Rejection(SessionRejectReason.NO_VALUE, names[values.index(b"")])
 
 
 def _refused(tag: int, value: bytes) -> Rejection:
     form = CHECKS[FIELDS[tag].type](value)
-    return Rejection(RejectReason.VALUE_INCORRECT if form else RejectReason.FORMAT_INCORRECT, b"%d" % tag)
+    return Rejection(SessionRejectReason.VALUE_INCORRECT if form else SessionRejectReason.FORMAT_INCORRECT, b"%d" % tag)
 
 
 def name_is_known(name: bytes) -> bool:

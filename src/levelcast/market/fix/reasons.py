@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 
-class RejectReason(IntEnum):
+class SessionRejectReason(IntEnum):
     INVALID_TAG = 0
     REQUIRED_MISSING = 1
     NOT_DEFINED_FOR_TYPE = 2
@@ -23,27 +23,27 @@ class RejectReason(IntEnum):
     OTHER = 99
 
 
-TEXTS: dict[RejectReason, bytes] = {
-    RejectReason.INVALID_TAG: b"Invalid tag number",
-    RejectReason.REQUIRED_MISSING: b"Required tag missing",
-    RejectReason.NOT_DEFINED_FOR_TYPE: b"Tag not defined for this message type",
-    RejectReason.NO_VALUE: b"Tag specified without a value",
-    RejectReason.VALUE_INCORRECT: b"Value is incorrect (out of range) for this tag",
-    RejectReason.FORMAT_INCORRECT: b"Incorrect data format for value",
-    RejectReason.COMP_ID: b"CompID problem",
-    RejectReason.SENDING_TIME: b"SendingTime accuracy problem",
-    RejectReason.INVALID_TYPE: b"Invalid MsgType",
-    RejectReason.REPEATED: b"Tag appears more than once",
-    RejectReason.OUT_OF_ORDER: b"Tag specified out of required order",
-    RejectReason.GROUP_ORDER: b"Repeating group fields out of order",
-    RejectReason.GROUP_COUNT: b"Incorrect NumInGroup count for repeating group",
+TEXTS: dict[SessionRejectReason, bytes] = {
+    SessionRejectReason.INVALID_TAG: b"Invalid tag number",
+    SessionRejectReason.REQUIRED_MISSING: b"Required tag missing",
+    SessionRejectReason.NOT_DEFINED_FOR_TYPE: b"Tag not defined for this message type",
+    SessionRejectReason.NO_VALUE: b"Tag specified without a value",
+    SessionRejectReason.VALUE_INCORRECT: b"Value is incorrect (out of range) for this tag",
+    SessionRejectReason.FORMAT_INCORRECT: b"Incorrect data format for value",
+    SessionRejectReason.COMP_ID: b"CompID problem",
+    SessionRejectReason.SENDING_TIME: b"SendingTime accuracy problem",
+    SessionRejectReason.INVALID_TYPE: b"Invalid MsgType",
+    SessionRejectReason.REPEATED: b"Tag appears more than once",
+    SessionRejectReason.OUT_OF_ORDER: b"Tag specified out of required order",
+    SessionRejectReason.GROUP_ORDER: b"Repeating group fields out of order",
+    SessionRejectReason.GROUP_COUNT: b"Incorrect NumInGroup count for repeating group",
 }
 
 
 class Rejection(NamedTuple):
     """A fault of one message. `tag` is the text of the faulty tag as it was received, empty if no tag is at fault."""
 
-    reason: RejectReason
+    reason: SessionRejectReason
     tag: bytes = b""
     text: bytes = b""
 

@@ -16,7 +16,7 @@ EVERY_DAY = frozenset(range(7))
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class SessionSchedule:
     open_ns: int = 0
     close_ns: int = 0
     weekdays: frozenset[int] = EVERY_DAY

@@ -44,7 +44,7 @@ from enum import Enum
 from levelcast.market.fix.config import SessionConfig
 from levelcast.market.fix.effects import (
     Close,
-    Deliver,
+    DeliverMessage,
     Effects,
     GapFound,
     Ignored,
@@ -53,12 +53,12 @@ from levelcast.market.fix.effects import (
     PeerReject,
     Refused,
 )
-from levelcast.market.fix.framing import Frame, Framer, Garbled
+from levelcast.market.fix.framing import FixFrame, Framer, Garbled
 from levelcast.market.fix.gap import Gap
 from levelcast.market.fix.journal import Expecting, HeadFields, Received, Reset, SessionImage
 from levelcast.market.fix.outbox import POSS_DUP, Outbox
 from levelcast.market.fix.reader import Message, Reader
-from levelcast.market.fix.reasons import Rejection, RejectReason
+from levelcast.market.fix.reasons import Rejection, SessionRejectReason
 from levelcast.market.fix.replies import business_reject_body, reject_body, reject_head
 from levelcast.market.fix.values import SECOND, time_ns
 
@@ -76,7 +76,7 @@ _TESTED_AFTER, _LOST_AFTER = 12, 20
 """Tenths of the heartbeat interval without a message."""
 
 
-class State(Enum):
+class SessionState(Enum):
     CLOSED = "closed"
     AWAITING_LOGON = "awaiting logon"
     LOGON_SENT = "logon sent"
@@ -85,9 +85,9 @@ class State(Enum):
     FAILED = "failed"
 
 
-OPEN = frozenset({State.ESTABLISHED, State.LOGOUT_SENT})
+OPEN = frozenset({SessionState.ESTABLISHED, SessionState.LOGOUT_SENT})
 """States in which messages are accepted."""
-LEAVING = frozenset({State.LOGOUT_SENT, State.FAILED})
+LEAVING = frozenset({SessionState.LOGOUT_SENT, SessionState.FAILED})
 
 
 class FixSession:
@@ -96,7 +96,7 @@ class FixSession:
     def __init__(self, config: SessionConfig, image: SessionImage | None = None) -> None:
         self.config = config
         self.image = image or SessionImage()
-        self.state = State.CLOSED
+        self.state = SessionState.CLOSED
         self.outbox = Outbox(config, self.image)
         self.heartbeat_ns = config.heartbeat_s * SECOND
         self._framer = Framer(config.max_message)
@@ -123,12 +123,12 @@ class FixSession:
         self._framer = framer or Framer(self.config.max_message)
         self._since_ns = self._last_received_ns = now
         if not self.config.initiator:
-            self.state = State.AWAITING_LOGON
+            self.state = SessionState.AWAITING_LOGON
             return effects
         if not self._roll(now, effects):
             effects.append(Close("the schedule is closed"))
             return effects
-        self.state = State.LOGON_SENT
+        self.state = SessionState.LOGON_SENT
         if self.config.reset_on_logon:
             self.outbox.persist(Reset(now), effects)
         flag = b"141=Y\x01" if self.config.reset_on_logon else b""
@@ -143,7 +143,7 @@ class FixSession:
         framer = self._framer
         framer.feed(data)
         while self.connected and (found := framer.next()) is not None:
-            if isinstance(found, Frame):
+            if isinstance(found, FixFrame):
                 self.receive_frame(found, now, effects)
             elif isinstance(found, Garbled):
                 self._on_garbled(found, effects)
@@ -155,7 +155,7 @@ class FixSession:
     def disconnected(self, now: int, reason: str = "connection lost") -> Effects:
         """Handle the loss of the connection."""
         effects: Effects = []
-        if self.state is not State.CLOSED:
+        if self.state is not SessionState.CLOSED:
             self._end(reason, effects)
             effects.pop()  # there is nothing left to close
         return effects
@@ -167,39 +167,39 @@ class FixSession:
         application's own ascending number of the reported event, which the journal keeps.
         """
         effects: Effects = []
-        if self.state is State.CLOSED:
+        if self.state is SessionState.CLOSED:
             self._roll(now, effects)
-        connected = self.state is State.ESTABLISHED
+        connected = self.state is SessionState.ESTABLISHED
         self.outbox.message(kind, body, now, effects, cause=cause, head=head, connected=connected)
         return effects
 
     def logout(self, now: int, text: bytes = b"") -> Effects:
         """Begin to end an established session; messages are accepted until the peer's Logout."""
         effects: Effects = []
-        if self.state is State.ESTABLISHED:
+        if self.state is SessionState.ESTABLISHED:
             self._send_logout(text, now, effects)
-            self.state = State.LOGOUT_SENT
+            self.state = SessionState.LOGOUT_SENT
         return effects
 
     def refuse(self, text: bytes, now: int) -> Effects:
         """End a connection that awaits a Logon with a reason, for example a wrong password."""
         effects: Effects = []
-        if self.state is State.AWAITING_LOGON:
+        if self.state is SessionState.AWAITING_LOGON:
             self._give_up(text, now, effects, awaiting_logout=False)
         return effects
 
     @property
     def connected(self) -> bool:
-        return self.state is not State.CLOSED
+        return self.state is not SessionState.CLOSED
 
     @property
     def wake_ns(self) -> int | None:
         """Time of the next `step`; None without a connection."""
-        if self.state is State.CLOSED:
+        if self.state is SessionState.CLOSED:
             return None
         if self.state in LEAVING:
             return self._since_ns if self.outbox.resending else self._since_ns + self.config.logout_timeout_ns
-        if self.state is not State.ESTABLISHED:
+        if self.state is not SessionState.ESTABLISHED:
             return self._since_ns + self.config.logon_timeout_ns
         if self.outbox.resending:
             return self._last_received_ns
@@ -215,18 +215,18 @@ class FixSession:
     def step(self, now: int) -> Effects:
         """Perform what is due at a time."""
         effects: Effects = []
-        if self.state is State.CLOSED:
+        if self.state is SessionState.CLOSED:
             return effects
         self.outbox.continue_resend(now, effects)
         if self.state in LEAVING:
             if now >= self._since_ns + self.config.logout_timeout_ns:
                 self._end("no Logout of the peer", effects)
-        elif self.state is not State.ESTABLISHED:
+        elif self.state is not SessionState.ESTABLISHED:
             if now >= self._since_ns + self.config.logon_timeout_ns:
                 self._end("no Logon of the peer", effects)
         elif self._period is not None and now >= self._period_end():
             self._send_logout(b"end of the session's period", now, effects)
-            self.state = State.LOGOUT_SENT
+            self.state = SessionState.LOGOUT_SENT
         else:
             self._repeat_request(now, effects)
             self._watch_silence(now, effects)
@@ -234,13 +234,13 @@ class FixSession:
 
     # Messages.
 
-    def receive_frame(self, frame: Frame, now: int, effects: Effects) -> None:
+    def receive_frame(self, frame: FixFrame, now: int, effects: Effects) -> None:
         """Handle one message of the connection."""
-        first = self.state in (State.AWAITING_LOGON, State.LOGON_SENT)
+        first = self.state in (SessionState.AWAITING_LOGON, SessionState.LOGON_SENT)
         if frame.begin != BEGIN_STRING:
             if first:
                 self._end("the first message has another BeginString", effects)
-            elif self.state is not State.FAILED:
+            elif self.state is not SessionState.FAILED:
                 self._give_up(b"Incorrect BeginString", now, effects)
             return
         message = self._reader.read(frame)
@@ -249,7 +249,7 @@ class FixSession:
         if first:
             self._on_first(message, now, effects)
             return
-        if self.state is State.FAILED and (message.rejection or message.type not in (LOGOUT, RESEND_REQUEST)):
+        if self.state is SessionState.FAILED and (message.rejection or message.type not in (LOGOUT, RESEND_REQUEST)):
             effects.append(Ignored("after a fault only Logout and ResendRequest are handled"))
             return
         if message.seq is None:
@@ -294,7 +294,7 @@ class FixSession:
         else:
             self.outbox.persist(Received(seq, message.raw), effects)
             self._gap.advance(seq + 1, now)
-            effects.append(Deliver(message))
+            effects.append(DeliverMessage(message))
 
     def _drain(self, now: int, effects: Effects) -> None:
         """Handle the kept messages whose turn it is."""
@@ -329,12 +329,12 @@ class FixSession:
         """Return a fault of CompIDs or times, and whether it ends the session."""
         fields = message.fields
         if not self._comp_ids_match(message):
-            return Rejection(RejectReason.COMP_ID), True
+            return Rejection(SessionRejectReason.COMP_ID), True
         sent = time_ns(message.get(SENDING_TIME))
         if sent is None:
             return None, False
         if not self._time_is_near(sent, now):
-            return Rejection(RejectReason.SENDING_TIME), True
+            return Rejection(SessionRejectReason.SENDING_TIME), True
         if POSS_DUP in fields and fields[POSS_DUP] == b"Y" and message.type != SEQUENCE_RESET:
             return self._duplicate_fault(message, sent)
         return None, False
@@ -350,14 +350,14 @@ class FixSession:
     def _duplicate_fault(self, message: Message, sent: int) -> tuple[Rejection | None, bool]:
         """Return the fault of a possible duplicate: it needs an OrigSendingTime at or before its SendingTime."""
         if ORIG_TIME not in message.fields:
-            return Rejection(RejectReason.REQUIRED_MISSING, b"%d" % ORIG_TIME), False
+            return Rejection(SessionRejectReason.REQUIRED_MISSING, b"%d" % ORIG_TIME), False
         first = time_ns(message.get(ORIG_TIME))
         if first is not None and first > sent:
-            return Rejection(RejectReason.SENDING_TIME), True
+            return Rejection(SessionRejectReason.SENDING_TIME), True
         return None, False
 
     def _on_identity_fault(self, message: Message, fault: Rejection, fatal: bool, now: int, effects: Effects) -> None:
-        if self.state is State.FAILED:
+        if self.state is SessionState.FAILED:
             return
         self._reject(message, fault, now, effects)
         if message.seq == self.image.next_in:
@@ -382,7 +382,7 @@ class FixSession:
         effects.append(Refused("Unsupported Message Type"))
 
     def _on_garbled(self, garbled: Garbled, effects: Effects) -> None:
-        if self.state in (State.AWAITING_LOGON, State.LOGON_SENT):
+        if self.state in (SessionState.AWAITING_LOGON, SessionState.LOGON_SENT):
             self._end(f"no Logon, but {garbled.reason}", effects)
         else:
             effects.append(Ignored(garbled.reason))
@@ -400,7 +400,7 @@ class FixSession:
         if self.state not in LEAVING:
             self._send_logout(text, now, effects)
         if awaiting_logout:
-            self.state = State.FAILED
+            self.state = SessionState.FAILED
         else:
             self._end(text.decode("ascii", "replace"), effects)
 
@@ -410,10 +410,10 @@ class FixSession:
 
     def _end(self, reason: str, effects: Effects) -> None:
         """End the connection."""
-        if self.state not in (State.AWAITING_LOGON, State.LOGON_SENT):
+        if self.state not in (SessionState.AWAITING_LOGON, SessionState.LOGON_SENT):
             effects.append(LoggedOut(reason))
         effects.append(Close(reason))
-        self.state = State.CLOSED
+        self.state = SessionState.CLOSED
         self._gap.clear()
         self._tested = False
         self.outbox.stop_resend()
@@ -422,7 +422,7 @@ class FixSession:
 
     def _on_first(self, message: Message, now: int, effects: Effects) -> None:
         """Handle the first message of a connection."""
-        if message.type == LOGOUT and self.state is State.LOGON_SENT:
+        if message.type == LOGOUT and self.state is SessionState.LOGON_SENT:
             if message.seq == self.image.next_in:
                 self._expect(message.seq + 1, now, effects)
             self._end(f"the peer refuses the Logon: {message.get(TEXT).decode('ascii', 'replace')}", effects)
@@ -454,7 +454,7 @@ class FixSession:
             text = b"MsgSeqNum too low, expecting %d but received %d" % (self.image.next_in, seq)
             self._give_up(text, now, effects, awaiting_logout=False)
             return
-        self.state = State.ESTABLISHED
+        self.state = SessionState.ESTABLISHED
         self.heartbeat_ns = int(message.get(HEARTBEAT_INTERVAL)) * SECOND
         if seq == self.image.next_in:
             self._expect(seq + 1, now, effects)
@@ -491,7 +491,7 @@ class FixSession:
         self._answer_logon(message, now, effects)
 
     def _on_second_logon(self, message: Message, now: int, effects: Effects) -> None:
-        fault = Rejection(RejectReason.OTHER, b"", b"Logon of an established session")
+        fault = Rejection(SessionRejectReason.OTHER, b"", b"Logon of an established session")
         self._reject(message, fault, now, effects)
         self._expect(self.image.next_in + 1, now, effects)
 
@@ -511,7 +511,7 @@ class FixSession:
     def _on_gap_fill(self, message: Message, now: int, effects: Effects) -> None:
         new = int(message.get(NEW_SEQ))
         if new <= self.image.next_in:
-            self._reject(message, Rejection(RejectReason.VALUE_INCORRECT), now, effects)
+            self._reject(message, Rejection(SessionRejectReason.VALUE_INCORRECT), now, effects)
             new = self.image.next_in + 1
         self._expect(new, now, effects)
 
@@ -529,11 +529,11 @@ class FixSession:
         newest = self.image.next_out - 1
         if first < 1 or first > newest or 0 < last < first:
             tag = END_SEQ if 1 <= first <= newest else BEGIN_SEQ
-            self._reject(message, Rejection(RejectReason.VALUE_INCORRECT, b"%d" % tag), now, effects)
+            self._reject(message, Rejection(SessionRejectReason.VALUE_INCORRECT, b"%d" % tag), now, effects)
         else:
             self.outbox.resend(first, min(last, newest) if last else newest)
             self.outbox.continue_resend(now, effects)
-        if self.state is State.FAILED:
+        if self.state is SessionState.FAILED:
             return
         if seq == self.image.next_in:
             self._expect(seq + 1, now, effects)
@@ -544,7 +544,7 @@ class FixSession:
     def _on_sequence_reset(self, message: Message, now: int, effects: Effects) -> None:
         new = int(message.get(NEW_SEQ))
         if new < self.image.next_in:
-            self._reject(message, Rejection(RejectReason.VALUE_INCORRECT), now, effects)
+            self._reject(message, Rejection(SessionRejectReason.VALUE_INCORRECT), now, effects)
             return
         self._gap.clear()
         self._expect(new, now, effects)

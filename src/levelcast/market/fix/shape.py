@@ -1,8 +1,8 @@
 """Structure of messages: whether the fields are allowed, complete and in order, and which group they are in.
 
 The structure depends on the MsgType and on the sequence of tags alone, its *shape*. Programs send few shapes, so the
-reader checks a shape once and keeps the result: a `Shape` has the faults, the checks of values that remain for each
-message, and the recipe of its groups. The order of the checks is that of the fields; missing fields come last.
+reader checks a shape once and keeps the result: a `MessageShape` has the faults, the checks of values that remain for
+each message, and the recipe of its groups. The order of the checks is that of the fields; missing fields come last.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from levelcast.market.fix.dictionary import FIELDS, HEADER_LAYOUT, LAYOUTS, NAMES, TRAILER_LAYOUT, Layout
-from levelcast.market.fix.reasons import Rejection, RejectReason
+from levelcast.market.fix.reasons import Rejection, SessionRejectReason
 from levelcast.market.fix.values import CHECKS, Check, any_text
 
 MSG_SEQ_NUM = 34
@@ -43,7 +43,7 @@ class CountCheck(NamedTuple):
 
 
 @dataclass(slots=True)
-class Shape:
+class MessageShape:
     type: bytes
     tags: tuple[int, ...] = ()
     """Of all fields, in order. Only valid for a shape without a rejection."""
@@ -58,7 +58,7 @@ class Shape:
 
 
 class _Fault(Exception):
-    def __init__(self, reason: RejectReason, index: int, tag: int = 0) -> None:
+    def __init__(self, reason: SessionRejectReason, index: int, tag: int = 0) -> None:
         super().__init__(reason)
         self.reason, self.index, self.tag = reason, index, tag
 
@@ -76,9 +76,9 @@ def value_check(tag: int) -> Check:
 VALUE_CHECKS: dict[int, Check] = {tag: value_check(tag) for tag in FIELDS}
 
 
-def describe(kind: bytes, names: Sequence[bytes]) -> Shape:
+def describe(kind: bytes, names: Sequence[bytes]) -> MessageShape:
     """Return the shape of a message, with its first structural fault. The first name is that of MsgType."""
-    shape = Shape(kind)
+    shape = MessageShape(kind)
     header = HEADER_LAYOUT.members
     for index, name in enumerate(names):
         tag = TAG_OF_NAME.get(name)
@@ -86,7 +86,7 @@ def describe(kind: bytes, names: Sequence[bytes]) -> Shape:
             shape.header.setdefault(tag, index)
     shape.seq_index = shape.header.get(MSG_SEQ_NUM, -1)
     if kind and kind not in NAMES:
-        shape.rejection = Rejection(RejectReason.INVALID_TYPE)
+        shape.rejection = Rejection(SessionRejectReason.INVALID_TYPE)
         return shape
     try:
         _Walk(shape, names).message(LAYOUTS.get(kind))
@@ -107,7 +107,7 @@ Members = Mapping[int, Layout | None]
 class _Walk:
     """One pass over the tags of a message."""
 
-    def __init__(self, shape: Shape, names: Sequence[bytes]) -> None:
+    def __init__(self, shape: MessageShape, names: Sequence[bytes]) -> None:
         self.shape = shape
         self.tags: list[int] = []
         self.unknown: int | None = None
@@ -129,12 +129,12 @@ class _Walk:
             tag = self.tags[at]
             section = self._section(at, section, sections, free=body is None)
             if tag in seen and (body or section != 1):
-                raise _Fault(RejectReason.REPEATED, at)
+                raise _Fault(SessionRejectReason.REPEATED, at)
             seen.add(tag)
             place, at = self._field(at, sections[section].get(tag), sections[section])
             recipe.append(place)
         if self.unknown is not None:
-            raise _Fault(RejectReason.INVALID_TAG, self.unknown)
+            raise _Fault(SessionRejectReason.INVALID_TAG, self.unknown)
         for layout in (HEADER_LAYOUT, body):
             self._complete(layout, seen)
         self._finish(recipe)
@@ -144,9 +144,9 @@ class _Walk:
         tag = self.tags[at]
         section = next((index for index, members in enumerate(sections) if tag in members), 1 if free else -1)
         if section < 0:
-            raise _Fault(RejectReason.NOT_DEFINED_FOR_TYPE, at)
+            raise _Fault(SessionRejectReason.NOT_DEFINED_FOR_TYPE, at)
         if section < last:
-            raise _Fault(RejectReason.OUT_OF_ORDER, at)
+            raise _Fault(SessionRejectReason.OUT_OF_ORDER, at)
         return section
 
     def _field(self, at: int, group: Layout | None, outer: Members) -> tuple[Place, int]:
@@ -163,7 +163,7 @@ class _Walk:
             entry, at = self._entry(at, layout, outer)
             entries.append(entry)
         if not entries and at < len(tags) and tags[at] in layout.members and tags[at] not in outer:
-            raise _Fault(RejectReason.GROUP_ORDER, at)
+            raise _Fault(SessionRejectReason.GROUP_ORDER, at)
         self.counts.append(CountCheck(count_at, len(entries)))
         return Place(tags[count_at], count_at, tuple(entries)), at
 
@@ -178,7 +178,7 @@ class _Walk:
                 if tag == layout.first or tag in outer:
                     break
                 repeated = any(place.tag == tag for place in places)
-                raise _Fault(RejectReason.REPEATED if repeated else RejectReason.GROUP_ORDER, at)
+                raise _Fault(SessionRejectReason.REPEATED if repeated else SessionRejectReason.GROUP_ORDER, at)
             last = rank
             place, at = self._field(at, layout.members[tag], layout.members)
             places.append(place)
@@ -188,7 +188,7 @@ class _Walk:
     def _complete(self, layout: Layout | None, seen: set[int]) -> None:
         for tag in layout.required if layout else ():
             if tag not in seen:
-                raise _Fault(RejectReason.REQUIRED_MISSING, 0, tag)
+                raise _Fault(SessionRejectReason.REQUIRED_MISSING, 0, tag)
 
     def _finish(self, recipe: list[Place]) -> None:
         shape = self.shape

@@ -40,7 +40,7 @@ def encode_fields(pairs: Pairs) -> bytes:
     return b"".join(parts)
 
 
-class Head:
+class HeadWriter:
     """Write the head of the messages of one session."""
 
     def __init__(self, sender: bytes, target: bytes) -> None:
