@@ -14,6 +14,7 @@ from levelcast.market.fix.schedule import SessionSchedule
 from levelcast.market.fix.session import FixSession, SessionState
 from levelcast.market.fix.values import time_text
 from tests.fix_parts import START, Peer, S, shown_message, whole
+from tests.fuzz.targets import TARGETS
 
 ORDER = "11=A1|21=1|38=100|40=1|54=1|55=IBM|60=20260105-12:00:00"
 REPORT = b"6=0\x0111=A1\x0114=0\x0117=E1\x0137=R1\x0139=0\x0154=1\x0155=IBM\x01150=0\x01151=100\x01"
@@ -587,3 +588,10 @@ def test_kept_messages_are_dropped_when_they_are_resent() -> None:
     assert peer.say("4", "36=9|123=Y", seq=2, head="43=Y") == []
     assert peer.say("1", "112=twelfth", seq=12) == ["35=2|34=3|7=9|16=0"]
     assert peer.say("4", "36=12|123=Y", seq=9, head="43=Y") == ["35=0|34=4|112=twelfth"]
+
+
+def test_the_fuzzer_starts_with_valid_messages() -> None:
+    check, seeds = TARGETS["fix"].prepare()
+    assert len(seeds) > 5
+    for seed in seeds:
+        check(seed)

@@ -75,4 +75,3 @@ class GapFound(NamedTuple):
 Event = LoggedOn | LoggedOut | Ignored | Refused | PeerReject | GapFound
 Effect = PersistEntry | SendBytes | DeliverMessage | Close | Event
 Effects = list[Effect]
-EVENTS = (LoggedOn, LoggedOut, Ignored, Refused, PeerReject, GapFound)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from levelcast.market.fix.dictionary import DATA_OF_LENGTH, FIELDS, LAYOUTS
 from levelcast.market.fix.framing import SOH, FixFrame
 from levelcast.market.fix.reasons import Rejection, SessionRejectReason
-from levelcast.market.fix.shape import TAG_OF_NAME, MessageShape, Place, describe
+from levelcast.market.fix.shape import MessageShape, Place, describe
 from levelcast.market.fix.values import CHECKS, is_count
 
 MAX_SHAPES = 64
@@ -149,7 +149,3 @@ def _empty(names: Sequence[bytes], values: Sequence[bytes]) -> Rejection:
 def _refused(tag: int, value: bytes) -> Rejection:
     form = CHECKS[FIELDS[tag].type](value)
     return Rejection(SessionRejectReason.VALUE_INCORRECT if form else SessionRejectReason.FORMAT_INCORRECT, b"%d" % tag)
-
-
-def name_is_known(name: bytes) -> bool:
-    return name in TAG_OF_NAME
