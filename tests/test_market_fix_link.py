@@ -10,7 +10,7 @@ SEEDS, BLOCKS = 1_000, 10
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_random_histories_lose_and_repeat_nothing(block: int) -> None:
+def test_random_search_finds_no_message_lost_or_repeated(block: int) -> None:
     kills = losses = resends = 0
     for seed in range(block * SEEDS // BLOCKS, (block + 1) * SEEDS // BLOCKS):
         history = LinkHistory(seed)
