@@ -18,7 +18,7 @@ SPARK_TESTS := $(shell grep -lE 'spark_parts|importorskip..(pyspark|deltalake)' 
 JAVA        := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 JAVA_MAJOR  := $(shell $(JAVA) -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p')
 HAS_SPARK   := $(shell [ "$(JAVA_MAJOR)" -ge 17 ] 2>/dev/null && echo yes)
-OPTIMISED   := $(foreach part,ring protocol wire storage timing sim,$(wildcard tests/test_$(part)_*.py)) tests/test_conftest.py
+OPTIMISED   := $(foreach part,ring protocol wire storage timing sim market_fix,$(wildcard tests/test_$(part)_*.py)) tests/test_conftest.py
 # tests/conftest.py schedules: tests that share a Spark session stay in one process.
 PYTEST      := -m pytest -q -n $(JOBS) -m 'not campaign and not documentation'
 INPUTS      := pyproject.toml constraints.txt $(wildcard src/levelcast/native/_*.[ch])

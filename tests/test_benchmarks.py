@@ -39,6 +39,7 @@ PLOTS = {
     "liveness": ["liveness.svg"],
     "journal": [],
     "export": [],
+    "fix": [],
     "throughput": [],
     "load": ["load.svg"],
     "evenness": [],

@@ -230,6 +230,48 @@ def _network() -> tuple[Check, list[bytes]]:
     return check, seeds
 
 
+def _fix() -> tuple[Check, list[bytes]]:
+    from levelcast.market.fix import writer
+    from levelcast.market.fix.config import SessionConfig
+    from levelcast.market.fix.effects import DeliverMessage, SendBytes
+    from levelcast.market.fix.framing import FixFrame, Framer
+    from levelcast.market.fix.reader import Reader
+    from levelcast.market.fix.session import FixSession
+
+    now, time = 1_767_614_400 * 10**9, b"20260105-12:00:00.000"
+    head = writer.HeadWriter(b"TW44", b"ISLD")
+    logon = head.message(b"A", 1, time, b"98=0\x01108=30\x01")
+    order = b"11=A\x0121=1\x0138=100\x0140=1\x0154=1\x0155=IBM\x0160=20260105-12:00:00\x01"
+    parties = b"453=1\x01448=X\x01452=1\x01802=1\x01523=a\x01354=3\x01355=a\x01b\x01"
+    bodies = [(b"D", order + parties), (b"2", b"7=1\x0116=0\x01"), (b"4", b"36=9\x01123=Y\x01"), (b"1", b"112=T\x01")]
+    bodies += [(b"5", b""), (b"A", b"98=0\x01108=30\x01141=Y\x01"), (b"W", b"55=I\x01268=1\x01269=0\x01270=1.5\x01")]
+
+    def check(data: bytes) -> None:
+        check_stream(data)
+        fields = data.partition(b"\x0135=")[2].rpartition(b"\x0110=")[0]
+        check_stream(writer.seal(b"35=" + fields + b"\x01"))
+
+    def check_stream(data: bytes) -> None:
+        session = FixSession(SessionConfig(sender=b"ISLD", target=b"TW44"))
+        session.connect(now)
+        effects = session.receive(logon, now)
+        assert len(effects) == 4, "no answer to the Logon"
+        for cut in (len(data) // 2, len(data)):
+            effects += session.receive(data[:cut], now)
+            data = data[cut:]
+        delivered = [effect.message for effect in effects if isinstance(effect, DeliverMessage)]
+        assert all(message.rejection is None for message in delivered), "a message with a fault was delivered"
+        framer, reader = Framer(), Reader()
+        for sent in (effect.data for effect in effects if isinstance(effect, SendBytes)):
+            framer.feed(sent)
+            frame = framer.next()
+            assert isinstance(frame, FixFrame), "garbled output"
+            assert frame.raw == sent, "garbled output"
+            assert reader.read(frame).rejection is None, "an answer that the reader rejects"
+
+    return check, [head.message(kind, 2, time, body) for kind, body in bodies]
+
+
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
@@ -237,6 +279,7 @@ TARGETS: dict[str, Target] = {
         Target("records", "a payload is counted and stamped, or BadRecords", _records),
         Target("membership", "a payload is the one encoding of a set of primaries, or None", _membership),
         Target("mold", "a MoldUDP64 packet decodes to a message with that one encoding, or Malformed", _mold),
+        Target("fix", "a session delivers valid messages only, and answers with valid ones", _fix),
         Target("network", "a network file is read, or NetworkError says why not", _network),
     )
 }

@@ -1,4 +1,4 @@
-"""Trading: currently `synthetic`, the generated trades of a trading floor.
+"""Trading: `synthetic`, the generated trades of a trading floor, and `fix`, order entry by FIX 4.4 without I/O.
 
 Imports `records` and `network`. Imported by `node` and `sim`.
 """
