@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import resource
+import secrets
 from contextlib import suppress
 
 _PR_SET_DUMPABLE = 4
+
+
+def new_salt() -> int:
+    """Return the salt of a process of a source: 64 random bits, so that no two processes have the same key (K5)."""
+    return secrets.randbits(64)
 
 
 def protect_process() -> None:
