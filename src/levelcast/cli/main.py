@@ -96,7 +96,7 @@ COMMANDS = {
     "tape": CommandEntry("tape.tape:app", "Show, verify, compare, repair and export recorded tapes."),
     "certify": CommandEntry(
         "tape.certify:certify_command",
-        "Certify tapes, or check tapes against a certificate; works offline, with only the files.",
+        "Certify tapes, check tapes against a certificate, or sign one; works offline, with only the files.",
     ),
     "audit": CommandEntry(
         "tape.audit:audit",

@@ -56,7 +56,7 @@ BEAT_KIND = 5
 """Time u64, and for each receiver its id u16 and 8 bytes of MAC."""
 
 
-class Checked:
+class CheckedSeal:
     """A keyed seal that was checked before: of a message that is read from the own journal, or was just verified."""
 
     epoch: Final = 0
@@ -76,8 +76,8 @@ SEALS: dict[int, Seal] = {CRC32.kind: CRC32}
 """The kinds of seal that a node without keys can check."""
 CHECKED: dict[int, Seal] = {
     CRC32.kind: CRC32,
-    AES_GCM_KIND: Checked(AES_GCM_KIND, AES_GCM_SIZE),
-    CONTROL_KIND: Checked(CONTROL_KIND, CONTROL_SIZE),
+    AES_GCM_KIND: CheckedSeal(AES_GCM_KIND, AES_GCM_SIZE),
+    CONTROL_KIND: CheckedSeal(CONTROL_KIND, CONTROL_SIZE),
 }
 """The seals of datagrams that were verified before (K8): a journal stays readable after its keys have ended."""
 
@@ -85,7 +85,7 @@ CHECKED: dict[int, Seal] = {
 @cache
 def checked_beats(size: int) -> dict[int, Seal]:
     """Return the seals with which a beat is decoded that was verified before; the size of its seal varies."""
-    return {BEAT_KIND: Checked(BEAT_KIND, size)}
+    return {BEAT_KIND: CheckedSeal(BEAT_KIND, size)}
 
 
 MAX_SEAL_SIZE = 128
