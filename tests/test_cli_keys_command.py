@@ -210,6 +210,13 @@ def test_bad_input_is_one_sentence_and_changes_nothing(file: Path, monkeypatch: 
     _one_sentence(file, "signature does not match; the file was changed", "check")
 
 
+def test_a_node_gets_no_keys_if_the_authority_cannot_admit_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEVELCAST_PASSPHRASE", "correct horse")
+    done(file, "init")
+    monkeypatch.delenv("LEVELCAST_PASSPHRASE")
+    _one_sentence(file, "the private key has a passphrase", "node", "--name", node_names(file)[0])
+
+
 def test_a_node_named_operator_has_no_place(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     name = node_names(file)[0]

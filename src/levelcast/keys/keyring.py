@@ -42,6 +42,12 @@ class Keyring:
     own: Holder
     epochs: dict[int, EpochKeys]
     _sources: dict[tuple[int, int], Secret] = field(default_factory=dict)
+    _active: frozenset[int] = field(init=False)
+    _past: frozenset[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._active = frozenset(each.id for each in self.statement.holders if each.role in HOLD_SOURCE_KEY)
+        self._past = frozenset(each.id for each in self.statement.revoked if each.role in HOLD_SOURCE_KEY)
 
     def __repr__(self) -> str:
         return f"<keys of {self.own.name}, epochs {sorted(self.epochs)}>"
@@ -67,7 +73,7 @@ class Keyring:
         found = self.epochs.get(epoch)
         if found is None or (found.packets_until_ns is not None and now_ns >= found.packets_until_ns):
             return False
-        return source in self._own_sources
+        return source in self._active
 
     def source_key(self, epoch: int, source: int) -> Secret | None:
         """Return the key of a source of the statement, revoked ones included: tokens may name packets of these.
@@ -79,20 +85,12 @@ class Keyring:
             return None
         if source == self.own.id and keys.own_source is not None:
             return keys.own_source
-        if keys.core is None or source not in self._own_sources | self._revoked_sources:
+        if keys.core is None or (source not in self._active and source not in self._past):
             return None
         found = self._sources.get((epoch, source))
         if found is None:
             found = self._sources[epoch, source] = source_key(keys.core, self.network, source)
         return found
-
-    @property
-    def _own_sources(self) -> frozenset[int]:
-        return frozenset(each.id for each in self.statement.holders if each.role in HOLD_SOURCE_KEY)
-
-    @property
-    def _revoked_sources(self) -> frozenset[int]:
-        return frozenset(each.id for each in self.statement.revoked if each.role in HOLD_SOURCE_KEY)
 
     def beat_key(self, keys: EpochKeys, sender: Holder, receiver: Holder) -> Secret:
         """Return the key of the beats from one holder to another, one of which is this node."""

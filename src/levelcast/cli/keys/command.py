@@ -112,10 +112,11 @@ def node(
     where = places_of(network_file)
     if (name is None) is (public is None):
         raise typer.BadParameter("pass either --name or --admit", param_hint="--name")
+    valid_s = age_s(valid, "--valid")
     if public is not None:
         keys = read_public(public.read_text(encoding="utf-8", errors="replace"), str(public))
         holder = holder_of(where.network, keys)
-        _renew(where, lambda authority, before, now: admit(authority, before, holder, now, age_s(valid, "--valid")))
+        _renew(where, lambda authority, before, now: admit(authority, before, holder, now, valid_s))
         typer.echo(f"{keys.name}: admitted as {holder.role}")
         return
     assert name is not None
@@ -124,12 +125,15 @@ def node(
     holder = holder_of(where.network, made.public)
     create_directory(where.directory)
     _require_free(where, (name,))
+    has_authority = where.has_authority()
+    if has_authority:  # before anything is written
+        admit(where.load_authority(), where.read(None), holder, time.time_ns(), valid_s)
     made = new_identity(where.directory, name)
     path = _write_public(where, made)
     typer.echo(f"{where.directory}: created the keys of {name}")
-    if where.has_authority():
+    if has_authority:
         holder = replace(holder, keys=made.public)
-        _renew(where, lambda authority, before, now: admit(authority, before, holder, now, age_s(valid, "--valid")))
+        _renew(where, lambda authority, before, now: admit(authority, before, holder, now, valid_s))
         typer.echo(f"{name}: admitted as {holder.role}")
     else:
         typer.echo(f"Copy {path} to the authority's machine and run there: levelcast keys node --admit {path.name}")
