@@ -25,7 +25,7 @@ INPUTS      := pyproject.toml constraints.txt $(wildcard src/levelcast/native/_*
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-docs test-optimised test-spark campaign bench docs lint format types fuzz clean
+.PHONY: help setup run test test-docs test-optimised test-spark campaign bench docs lint format types fuzz sanitize clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -73,6 +73,9 @@ types: $(READY) ## check types
 
 fuzz: $(FUZZ_READY) ## fuzz the decoders for FUZZ_SECONDS seconds in all
 	FUZZ_SECONDS=$(FUZZ_SECONDS) timeout $$(( $(FUZZ_SECONDS) + 60 )) $(BIN)/python tests/fuzz/run_atheris.py
+
+sanitize: $(READY) ## run the C modules under AddressSanitizer and UndefinedBehaviorSanitizer: tests and mutated inputs
+	$(BIN)/python tests/fuzz/run_sanitized.py
 
 clean: ## remove the virtual environment and everything generated
 	rm -rf $(VENV) build dist src/levelcast.egg-info src/levelcast/native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -38,6 +38,7 @@ PLOTS = {
     "paper": ["paper-nacks.svg", "paper-tokens.svg"],
     "liveness": ["liveness.svg"],
     "journal": [],
+    "keys": [],
     "export": [],
     "fix": [],
     "throughput": [],

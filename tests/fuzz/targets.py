@@ -272,6 +272,88 @@ def _fix() -> tuple[Check, list[bytes]]:
     return check, [head.message(kind, 2, time, body) for kind, body in bodies]
 
 
+def _sealed() -> tuple[Check, list[bytes]]:
+    from levelcast import records
+    from levelcast.native import pure_seal, seal
+    from levelcast.wire.messages import Data
+
+    key, head = bytes(32), (1, 7, 1, 3, 5)
+    openers = [module.Opener() for module in (pure_seal, seal)]
+    for opener in openers:
+        opener.add(7, 3, 1, 5, key)
+    train, *_ = pure_seal.Sealer(key, *head).seal_packets(records.trades(60).tobytes(), 1_400, 9, 1)
+    one = pure_seal.Sealer(key, *head).seal(9, 1, records.mappings(1).tobytes())
+
+    def answer(call: Callable[[bytes], object], content: bytes) -> object:
+        try:
+            return call(content)
+        except (KeyError, ValueError) as error:
+            return type(error), error.args
+
+    def check(content: bytes) -> None:
+        for call in ("open", "assemble"):
+            pure, chosen = (
+                answer(
+                    lambda content, opener=opener, call=call: (  # type: ignore[misc]
+                        opener.open(content, 1, Data)
+                        if call == "open"
+                        else opener.assemble([Data(7, 1, 1, 1, content)])
+                    ),
+                    content,
+                )
+                for opener in openers
+            )
+            assert pure == chosen
+        taken = [module.Sealer(key, *head).seal_packets(content, 1_400, 9, 1) for module in (pure_seal, seal)]
+        assert taken[0] == taken[1]
+
+    return check, [train, one, records.trades(3).tobytes()]
+
+
+def _keyed() -> tuple[Check, list[bytes]]:
+    from levelcast.keys.authority import first_statement
+    from levelcast.keys.beat_macs import BeatSender, BeatVerifier
+    from levelcast.keys.control import ControlSeal, ControlVerifier
+    from levelcast.keys.identity import Identity
+    from levelcast.keys.keyring import open_keyring
+    from levelcast.keys.packets import SealedPackets, SealedSource
+    from levelcast.keys.secret import KeysError
+    from levelcast.keys.statement import Holder, parse_statement, statement_text
+    from levelcast.wire.codec import encode
+    from levelcast.wire.header import domain_of
+    from levelcast.wire.messages import Beat, Claim, Packet, Token
+
+    now, domain = 10**18, domain_of(9, 0)
+    authority, one, two, floor = (Identity.new(name) for name in ("authority", "one", "two", "floor"))
+    holders = [Holder(1, "receiver", one.public), Holder(2, "receiver", two.public), Holder(7, "floor", floor.public)]
+    statement = first_statement(authority, 9, holders, now)
+    content = statement_text(statement, authority).encode()
+    rings = [open_keyring(each, statement) for each in (one, two, floor)]
+    token = encode(Token(3, 100, now, 1, 99, 64, (), ()), domain)
+    beat = encode(Beat(1, 3, (Claim(0, 99),), 1, now), domain)
+    seeds = [
+        ControlSeal(one, rings[0].epochs[1]).sign(token, now + 1),
+        *BeatSender(rings[0], rings[0].epochs[1]).seal(beat, now + 1),
+        SealedSource(rings[2], domain, 5, 1).seal(Packet(7, 1, 1, 1, bytes(64))).sealed,
+        content,
+    ]
+    control, beats = ControlVerifier(rings[1], now), BeatVerifier(rings[1], now)
+    packets = SealedPackets(rings[1], domain)
+
+    def check(found: bytes) -> None:
+        control.begin_turn()
+        control.check(found, now + 2)
+        control.check_item(found)
+        beats.check(found, now + 2)
+        packets.check(found, now + 2)
+        try:
+            parse_statement(found, authority.public.sign_text, 9, now)
+        except KeysError:
+            assert found != content
+
+    return check, seeds
+
+
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
@@ -281,5 +363,7 @@ TARGETS: dict[str, Target] = {
         Target("mold", "a MoldUDP64 packet decodes to a message with that one encoding, or Malformed", _mold),
         Target("fix", "a session delivers valid messages only, and answers with valid ones", _fix),
         Target("network", "a network file is read, or NetworkError says why not", _network),
+        Target("sealed", "C and Python seal and open the same packets, and reject the same bytes", _sealed),
+        Target("keyed", "bytes without the right keys get a reason or KeysError", _keyed),
     )
 }

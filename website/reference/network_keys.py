@@ -42,6 +42,7 @@ _EVERYTHING: dict[str, Any] = {
     "edge": {"group": [{"name": "g", "address": "239.0.0.1", "port": 1, "line": "a"}]},
     "status": {"port": 1},
     "probe": {"every": "1s"},
+    "keys": {"authority": "ed25519:" + "A" * 43 + "="},
 }
 """A file with every table whose keys are read only if it is present."""
 _SHORT = (
@@ -51,7 +52,7 @@ _SHORT = (
     (r"a string of up to \d+ characters", "text"),
     (r"a market code of (.*), such as .*", r"\1"),
     (r"(an IPv4 (?:multicast )?address)\b.*", r"\1"),
-    (r", such as \"00.*", ""),
+    (r", such as \"(?:00|ed).*", ""),
     (r"^an? ", ""),
     (r'("[^"]+")', r"`\1`"),
     (r"(\[1, 2, 4\])", r"`\1`"),

@@ -35,6 +35,7 @@ _PANELS = {
     "demo": "Demo",
     "network_file": "Network file",
     "live": "Running network",
+    "keys": "Keys",
     "tape": "Tapes",
     "lake": "Tables and reports",
     "plan": "Multicast groups",
@@ -88,10 +89,14 @@ COMMANDS = {
     "probe": CommandEntry(
         "live.probe:app", "Measure delay and loss between sites, from a running network or from published measurements."
     ),
+    "keys": CommandEntry(
+        "keys.command:app",
+        "Create, renew, revoke and check the keys of a network and its nodes.",
+    ),
     "tape": CommandEntry("tape.tape:app", "Show, verify, compare, repair and export recorded tapes."),
     "certify": CommandEntry(
         "tape.certify:certify_command",
-        "Certify tapes, or check tapes against a certificate; works offline, with only the files.",
+        "Certify tapes, check tapes against a certificate, or sign one; works offline, with only the files.",
     ),
     "audit": CommandEntry(
         "tape.audit:audit",

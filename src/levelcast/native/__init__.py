@@ -7,7 +7,7 @@ the same for the edge. No other code depends on which of the two is used; LEVELC
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -46,9 +46,24 @@ stamp = _chosen.stamp
 unstamp = _chosen.unstamp
 
 
+_Rows = list[tuple[int, int, int, int]]
+_taught: list[_Rows] = []
+_pupils: list[Callable[[_Rows], None]] = []
+
+
 def teach(rows: Iterable[tuple[int, int, int, int]]) -> None:
     """Define the record types for both versions: see `pure_core`."""
     listed = list(rows)
     pure_core.teach(listed)
     _chosen.teach(listed)
     _chosen_mold.teach(listed)
+    _taught.append(listed)
+    for pupil in _pupils:
+        pupil(listed)
+
+
+def teach_module(pupil: Callable[[_Rows], None]) -> None:
+    """Define the record types for another compiled module: those of before and those that follow."""
+    _pupils.append(pupil)
+    for rows in _taught:
+        pupil(rows)

@@ -5,8 +5,7 @@
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE
 #include <Python.h>
-#include "_datagram.h"
-#include "_records.h"
+#include "_packets.h"
 #include "_udp.h"
 
 /* ---- CRC-32 (zlib's) ------------------------------------------------------------------------------------------- */
@@ -142,37 +141,6 @@ static PyObject *crc32_py(PyObject *self, PyObject *const *args, Py_ssize_t narg
 
 /* ---- records --------------------------------------------------------------------------------------------------- */
 
-/* The size of the record at `p`, with `left` bytes available; 0 if it is not an allowed record. */
-static inline size_t record_size(const uint8_t *p, size_t left)
-{
-    size_t size;
-    if (left < 4 || (size = (size_t)p[0] * 4) > left || size < types[p[1]].base || types[p[1]].base == 0)
-        return 0;
-    return size;
-}
-
-static inline int is_fresh(const uint8_t *p)
-{
-    const struct record_type *type = &types[p[1]];
-    return (type->sequence < 0 || u32_at(p + type->sequence) == 0) &&
-           (type->ts_recv < 0 || u64_at(p + type->ts_recv) == 0);
-}
-
-/* The number of allowed records that fill the bytes; -1 for others, or with `fresh` if one has a stamp. */
-static Py_ssize_t count_in(const uint8_t *p, size_t n, int fresh)
-{
-    Py_ssize_t count = 0;
-    while (n) {
-        size_t size = record_size(p, n);
-        if (size == 0 || (fresh && !is_fresh(p)))
-            return -1;
-        p += size;
-        n -= size;
-        count++;
-    }
-    return count;
-}
-
 static inline void put_stamp(uint8_t *p, uint32_t sequence, uint64_t ts_recv)
 {
     const struct record_type *type = &types[p[1]];
@@ -262,35 +230,6 @@ static PyObject *unstamp_py(PyObject *self, PyObject *buffer)
 /* The overhead of a packet that is sealed with a CRC-32. */
 enum { CRC32_OVERHEAD = PAYLOAD_AT + CRC32_SIZE };
 
-/* The fields of a `Data`, a tuple (source, incarnation, first, last, sealed). */
-enum { DATA_SEALED = 4, DATA_FIELDS = 5 };
-
-struct packet {
-    uint16_t source;
-    uint64_t incarnation, number;
-    uint32_t records;
-};
-
-/* One stripe of one network; Python has both in one number, network << 16 | stripe. */
-struct domain {
-    uint16_t stripe;
-    uint64_t network;
-};
-
-/* A converter for PyArg_ParseTuple. */
-static int domain_of(PyObject *number, void *to)
-{
-    struct domain *domain = to;
-    PyObject *bits = PyLong_FromLong(16), *network = bits == NULL ? NULL : PyNumber_Rshift(number, bits);
-    Py_XDECREF(bits);
-    if (network == NULL)
-        return 0;
-    domain->stripe = (uint16_t)PyLong_AsUnsignedLongLongMask(number);
-    domain->network = PyLong_AsUnsignedLongLong(network);
-    Py_DECREF(network);
-    return !PyErr_Occurred();
-}
-
 /* True if the bytes are one valid packet of the domain with only fresh records. */
 static int open_packet(const uint8_t *p, size_t n, struct domain domain, struct packet *packet)
 {
@@ -306,27 +245,6 @@ static int open_packet(const uint8_t *p, size_t n, struct domain domain, struct 
            count_in(p + PAYLOAD_AT, n - CRC32_OVERHEAD, 1) == (Py_ssize_t)packet->records;
 }
 
-/* A `type` of this number of packets from this one on; it owns `sealed`. */
-static PyObject *data_of(PyTypeObject *type, const struct packet *first, uint64_t packets, PyObject *sealed)
-{
-    PyObject *data = sealed == NULL ? NULL : type->tp_alloc(type, DATA_FIELDS);
-    if (data == NULL) {
-        Py_XDECREF(sealed);
-        return NULL;
-    }
-    PyTuple_SET_ITEM(data, 0, PyLong_FromUnsignedLong(first->source));
-    PyTuple_SET_ITEM(data, 1, PyLong_FromUnsignedLongLong(first->incarnation));
-    PyTuple_SET_ITEM(data, 2, PyLong_FromUnsignedLongLong(first->number));
-    PyTuple_SET_ITEM(data, 3, PyLong_FromUnsignedLongLong(first->number + packets - 1));
-    PyTuple_SET_ITEM(data, 4, sealed);
-    for (int i = 0; i < DATA_FIELDS; i++)
-        if (PyTuple_GET_ITEM(data, i) == NULL) {
-            Py_DECREF(data);
-            return NULL;
-        }
-    return data;
-}
-
 static PyObject *open_data_py(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 3 || !PyBytes_Check(args[0]) || !PyType_Check(args[2])) {
@@ -340,24 +258,6 @@ static PyObject *open_data_py(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (!open_packet((const uint8_t *)PyBytes_AS_STRING(args[0]), (size_t)PyBytes_GET_SIZE(args[0]), domain, &packet))
         Py_RETURN_NONE;
     return data_of((PyTypeObject *)args[2], &packet, 1, Py_NewRef(args[0]));
-}
-
-/* The size of the datagram at `p`, with `left` bytes available; 0 if it is not one. */
-static inline size_t sealed_size(const uint8_t *p, size_t left)
-{
-    size_t size;
-    return left < PAYLOAD_AT || (size = u32_at(p + LENGTH_AT)) > left || size < (size_t)PAYLOAD_AT + p[SEAL_SIZE_AT]
-               ? 0
-               : size;
-}
-
-/* Bytes of records in a sealed packet of `size` bytes, whatever seals it. */
-static inline size_t payload_size(const uint8_t *p, size_t size) { return size - PAYLOAD_AT - p[SEAL_SIZE_AT]; }
-
-static PyObject *bad_sealed(void)
-{
-    PyErr_SetString(PyExc_ValueError, "these are no sealed packets");
-    return NULL;
 }
 
 static PyObject *cut_py(PyObject *self, PyObject *args)
@@ -403,8 +303,6 @@ static PyObject *ends_py(PyObject *self, PyObject *sealed)
     }
     return ends;
 }
-
-enum { ROW = 26 }; /* source u16, incarnation u64, number u64, records u32, bytes u32 */
 
 static PyObject *assemble_py(PyObject *self, PyObject *values)
 {

@@ -43,3 +43,34 @@ static PyObject *teach_py(PyObject *self, PyObject *rows)
     Py_DECREF(listed);
     Py_RETURN_NONE;
 }
+
+/* The size of the record at `p`, with `left` bytes available; 0 if it is not an allowed record. */
+static inline size_t record_size(const uint8_t *p, size_t left)
+{
+    size_t size;
+    if (left < 4 || (size = (size_t)p[0] * 4) > left || size < types[p[1]].base || types[p[1]].base == 0)
+        return 0;
+    return size;
+}
+
+static inline int is_fresh(const uint8_t *p)
+{
+    const struct record_type *type = &types[p[1]];
+    return (type->sequence < 0 || u32_at(p + type->sequence) == 0) &&
+           (type->ts_recv < 0 || u64_at(p + type->ts_recv) == 0);
+}
+
+/* The number of allowed records that fill the bytes; -1 for others, or with `fresh` if one has a stamp. */
+static inline Py_ssize_t count_in(const uint8_t *p, size_t n, int fresh)
+{
+    Py_ssize_t count = 0;
+    while (n) {
+        size_t size = record_size(p, n);
+        if (size == 0 || (fresh && !is_fresh(p)))
+            return -1;
+        p += size;
+        n -= size;
+        count++;
+    }
+    return count;
+}

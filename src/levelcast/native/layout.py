@@ -15,9 +15,12 @@ HEADER = Struct("<2sBBHHQIBBHQ")
 KIND_AT = 3
 STRIPE_AT = 4
 SENDER_AT = 6
+SALT_AT = 8
+"""Of a Data with an AES-256-GCM seal, in place of the generation: drawn when the process of its source started."""
 LENGTH_AT = 16
 SEAL_KIND_AT = 20
 SEAL_SIZE_AT = 21
+EPOCH_AT = 22
 NETWORK_AT = 24
 
 KIND_DATA = 1
@@ -30,3 +33,6 @@ STRIPE_MASK = 0xFFFF
 
 CRC32_KIND = 1
 CRC32_SIZE = 4
+AES_GCM_KIND = 2
+AES_GCM_SIZE = 16
+"""The tag."""

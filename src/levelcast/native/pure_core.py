@@ -36,7 +36,7 @@ Source = tuple[str, int]
 _T = TypeVar("_T", bound=tuple[Any, ...])
 
 _WORD = 4
-_LARGEST_DATAGRAM = 65_507
+LARGEST_DATAGRAM = 65_507
 
 _types: dict[int, tuple[int, int, int]] = {}
 
@@ -148,7 +148,7 @@ def open_data(datagram: bytes, domain: int, kind: type[_T], /) -> _T | None:
     """Return a valid Data datagram of the domain as a `kind` (source, incarnation, first, last, sealed), if all its
     records are fresh; else None.
     """
-    if not _CRC32_OVERHEAD < len(datagram) <= _LARGEST_DATAGRAM:
+    if not _CRC32_OVERHEAD < len(datagram) <= LARGEST_DATAGRAM:
         return None
     sender = int.from_bytes(datagram[SENDER_AT : SENDER_AT + 2], "little")
     if datagram[: HEADER.size] != _header(domain, sender, len(datagram)):
@@ -161,7 +161,7 @@ def open_data(datagram: bytes, domain: int, kind: type[_T], /) -> _T | None:
     return tuple.__new__(kind, (sender, incarnation, number, number, datagram))
 
 
-def _datagrams(sealed: bytes) -> Iterator[tuple[int, int]]:
+def datagram_places(sealed: bytes) -> Iterator[tuple[int, int]]:
     """Yield begin and end of each datagram, which are stored back to back; raises ValueError for other bytes."""
     at, end = 0, len(sealed)
     while at < end:
@@ -174,7 +174,7 @@ def _datagrams(sealed: bytes) -> Iterator[tuple[int, int]]:
 
 def cut(sealed: bytes, skip: int, take: int, /) -> bytes:
     """Return the datagrams of `take` packets after the first `skip`; raises ValueError if there are fewer."""
-    places = list(islice(_datagrams(sealed), max(0, skip + take)))
+    places = list(islice(datagram_places(sealed), max(0, skip + take)))
     if skip < 0 or take < 1 or len(places) < skip + take:
         raise ValueError("these are no sealed packets")
     return sealed[places[skip][0] : places[-1][1]]
@@ -182,7 +182,7 @@ def cut(sealed: bytes, skip: int, take: int, /) -> bytes:
 
 def ends(sealed: bytes, /) -> bytes:
     """Return the end of each datagram, 32 bits each."""
-    return b"".join(_U32.pack(end) for _, end in _datagrams(sealed))
+    return b"".join(_U32.pack(end) for _, end in datagram_places(sealed))
 
 
 def assemble(values: Sequence[tuple[Any, ...]], /) -> tuple[bytes, bytes, int]:
@@ -194,7 +194,7 @@ def assemble(values: Sequence[tuple[Any, ...]], /) -> tuple[bytes, bytes, int]:
     rows: list[bytes] = []
     payloads: list[bytes] = []
     for _, _, _, _, sealed in values:
-        for at, end in _datagrams(sealed):
+        for at, end in datagram_places(sealed):
             payload = sealed[at + _PAYLOAD_AT : end - sealed[at + SEAL_SIZE_AT]]
             source = sealed[at + SENDER_AT : at + SENDER_AT + 2]
             rows.append(source + sealed[at + HEADER.size : at + _PAYLOAD_AT] + _U32.pack(len(payload)))
@@ -220,6 +220,18 @@ def stamped(table: Buffer, content: Buffer, first_sequence: int, ts_recv_ns: int
     return found
 
 
+def cut_records(view: memoryview, at: int, room: int) -> tuple[int, int]:
+    """Return the end and the number of the allowed records from `at` on that fit `room` bytes."""
+    end, records = at, 0
+    while len(view) - end >= _WORD and view[end + 1] in _types:
+        size = view[end] * _WORD
+        if size < _types[view[end + 1]][0] or end + size > min(len(view), at + room):
+            break
+        end += size
+        records += 1
+    return end, records
+
+
 def seal_packets(
     payload: Buffer, packet_bytes: int, most: int, domain: int, source: int, incarnation: int, number: int, /
 ) -> tuple[bytes, int, int, int]:
@@ -230,15 +242,9 @@ def seal_packets(
     """
     view, taken, total = memoryview(payload), 0, 0
     sealed: list[bytes] = []
-    room = min(packet_bytes, _LARGEST_DATAGRAM) - _CRC32_OVERHEAD
+    room = min(packet_bytes, LARGEST_DATAGRAM) - _CRC32_OVERHEAD
     while len(sealed) < most:
-        end, records = taken, 0
-        while len(view) - end >= _WORD and view[end + 1] in _types:
-            size = view[end] * _WORD
-            if size < _types[view[end + 1]][0] or end + size > min(len(view), taken + room):
-                break
-            end += size
-            records += 1
+        end, records = cut_records(view, taken, room)
         if not records:
             break
         head = _header(domain, source, end - taken + _CRC32_OVERHEAD)

@@ -263,6 +263,15 @@ class Keeping:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyFiles:
+    """The authority's public key, and the paths of statement and private keys, relative to the network file."""
+
+    authority: str
+    statement: str = "network.keys.json"
+    directory: str = "keys"
+
+
+@dataclass(frozen=True, slots=True)
 class LogFiles:
     """Logs of nodes: the size at which a file is renamed, the number of renamed files, and whether JSON is written."""
 
@@ -293,6 +302,8 @@ class Network:
     status: Status | None = None
     tape: Keeping = Keeping()
     log: LogFiles = LogFiles()
+    keys: KeyFiles | None = None
+    """None: the network has no keys."""
     carriage: Carriage = Carriage()
     instruments: dict[str, int] = field(default_factory=dict)
     """Ids of symbols set in the file; `levelcast.network.symbols` has the ids of all symbols."""

@@ -18,6 +18,7 @@ def warnings(network: Network, stripe: int | str = 0) -> list[str]:
         *_secondary_warnings(network, stripe),
         *line_assignment.warnings(network),
         *_timing_warnings(network, stripe),
+        *_key_warnings(network),
     ]
 
 
@@ -38,6 +39,11 @@ def included_files(network: Network) -> list[str]:
         ):
             said.append(f"{what}, between {between}, is from {link.source or 'the network file itself'}.")
     return said
+
+
+def _key_warnings(network: Network) -> Iterator[str]:
+    if network.keys is not None:
+        yield "Nodes do not use the keys of [keys] yet: packets and messages of the core are neither sealed nor signed."
 
 
 def _membership_warnings(network: Network) -> Iterator[str]:

@@ -29,7 +29,7 @@ from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.machine import Machine
 from levelcast.ring.status import SourceStatus
 from levelcast.wire.messages import Data, Message, Packet, Token
-from levelcast.wire.packets import cut, join, seal, seal_all
+from levelcast.wire.packets import CrcSealer, PacketSealer, cut, join
 
 
 class Unwitnessed(NamedTuple):
@@ -55,8 +55,17 @@ class Source(Machine):
 
     LISTENS: ClassVar[frozenset[type]] = frozenset({Token})
 
-    def __init__(self, config: StripeConfig, source: int, incarnation: int, journal: JournalImage, now: int) -> None:
+    def __init__(
+        self,
+        config: StripeConfig,
+        source: int,
+        incarnation: int,
+        journal: JournalImage,
+        now: int,
+        sealer: PacketSealer | None = None,
+    ) -> None:
         self.config = config
+        self._sealer = sealer or CrcSealer(config.domain)
         self.timing = config.timing
         self.source = source
         self.incarnation = incarnation
@@ -105,15 +114,15 @@ class Source(Machine):
         """Submit several packets, each with its number of records: they are journaled and sent together."""
         assert self.room >= len(packets), "no credit: check `room` before submitting"
         sealed = [
-            seal(Packet(self.source, self.incarnation, number, records, payload), self.config.domain)
+            self._sealer.seal(Packet(self.source, self.incarnation, number, records, payload))
             for number, (payload, records) in enumerate(packets, self._next)
         ]
         return [effect for data in join(sealed) for effect in self._send(data, now)]
 
     def submit_all(self, payload: bytes | memoryview, packet_bytes: int, now: int) -> Submitted:
         """Submit records in as many full packets as credit allows, journaled and sent together."""
-        data, records, taken = seal_all(
-            payload, packet_bytes, self.room, self.config.domain, self.source, self.incarnation, self._next
+        data, records, taken = self._sealer.seal_all(
+            payload, packet_bytes, self.room, self.source, self.incarnation, self._next
         )
         if data is None:
             return Submitted([], self._next - 1, 0, 0)

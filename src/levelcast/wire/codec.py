@@ -38,13 +38,13 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from levelcast import native
+from levelcast.native.layout import AES_GCM_KIND, KIND_AT, KIND_DATA, LENGTH_AT, SEAL_KIND_AT
 from levelcast.native.layout import DATA_BODY as BODY
-from levelcast.native.layout import KIND_AT, KIND_DATA, LENGTH_AT
 from levelcast.wire import group_codec, line_codec, reformation_codec, token_codec
 from levelcast.wire.header import (
     HEADER_SIZE,
@@ -75,6 +75,7 @@ from levelcast.wire.messages import (
 )
 from levelcast.wire.packets import check_packet
 from levelcast.wire.parts import COUNT, Codec, Encoder, Packed, check_limit, check_no_generation, fixed, unpack_count
+from levelcast.wire.seal import SEALS, Seal
 
 KIND_REPAIR = 4
 KIND_PATH_ROW = 21
@@ -122,12 +123,15 @@ def seal_message(message: _Authored, domain: int) -> _Authored:
     return new_tuple(type(message), (*message[:-1], encode(message, domain)))
 
 
-def decode(datagram: bytes | memoryview) -> Decoded:
-    """Return the message of a datagram; raises `Malformed`, and nothing else, whatever the bytes are."""
+def decode(datagram: bytes | memoryview, seals: Mapping[int, Seal] = SEALS) -> Decoded:
+    """Return the message of a datagram; raises `Malformed`, and nothing else, whatever the bytes are.
+
+    `seals` checks the seals: `CHECKED` if they were verified before.
+    """
     # Slices of bytes are bytes: a view is copied once here, and nothing below has to convert.
     if type(datagram) is not bytes:
         datagram = bytes(datagram)
-    kind, domain, sender, generation, unsealed = open_datagram(datagram)
+    kind, domain, sender, generation, unsealed = open_datagram(datagram, seals)
     decoder = _DECODERS.get(kind)
     if decoder is None:
         raise Malformed(Reason.UNKNOWN_KIND)
@@ -187,7 +191,8 @@ def _encode_data(message: Data, domain: int) -> bytes:
 
 
 def _decode_data(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Data, int]:
-    check_no_generation(generation)
+    if datagram[SEAL_KIND_AT] != AES_GCM_KIND:  # there it is the salt
+        check_no_generation(generation)
     incarnation, number, records = BODY.unpack_from(datagram, HEADER_SIZE)
     check_packet(number, records, len(datagram) - HEADER_SIZE - BODY.size)
     return new_tuple(Data, (sender, incarnation, number, number, b"")), len(datagram)

@@ -8,9 +8,9 @@ All numbers are little-endian. Every datagram starts with the same 32 bytes, ver
     3       u8    kind
     4       u16   stripe
     6       u16   sender: the node that sent this datagram and sealed it; of an item in a Repair, its author
-    8       u64   generation; 0 in kinds that have none
+    8       u64   generation; 0 in kinds that have none; of a Data with seal kind 2, the salt of its source's process
     16      u32   length of the complete datagram
-    20      u8    kind of seal (`levelcast.wire.seal`): 1 is a CRC-32 of everything before it
+    20      u8    kind of seal (`levelcast.wire.seal`): 1 is a CRC-32 of everything before it; 2, 3 and 5 have keys
     21      u8    size of the seal: that many bytes at the end of the datagram, 4 with kind 1
     22      u16   key epoch of the seal; 0 with kind 1, which has no key
     24      u64   network identifier: the network file's `[network] id`
@@ -23,6 +23,7 @@ every version. Version 1 had no epoch and no network identifier (24 bytes); its 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from struct import Struct
 from typing import NoReturn
 
@@ -67,6 +68,13 @@ class Reason(enum.Enum):
     BROKEN_SEAL = "broken seal"
     WRONG_NETWORK = "wrong network"
     WRONG_STRIPE = "wrong stripe"
+    UNKNOWN_KEY = "unknown key"
+    REVOKED = "revoked sender"
+    STALE = "stale"
+    REPLAYED = "replayed"
+    WRONG_ROLE = "wrong role"
+    BAD_SIGNATURE = "bad signature"
+    TOO_MANY = "too many to check"
 
 
 class Malformed(ValueError):
@@ -102,11 +110,20 @@ def seal_datagram(kind: int, domain: int, sender: int, generation: int, body: by
     length = HEADER_SIZE + len(body) + seal.size
     if length > MAX_DATAGRAM:
         raise Malformed(Reason.WRONG_LENGTH, f"{length} bytes do not fit a datagram")
-    head = HEADER.pack(MAGIC, VERSION, kind, stripe, sender, generation, length, seal.kind, seal.size, 0, network)
+    head = HEADER.pack(
+        MAGIC, VERSION, kind, stripe, sender, generation, length, seal.kind, seal.size, seal.epoch, network
+    )
     return b"".join((head, body, seal.make(head, body)))
 
 
-def open_datagram(datagram: bytes) -> tuple[int, int, int, int, bytes]:
+def reseal(datagram: bytes, seal: Seal) -> bytes:
+    """Return a complete datagram with another seal instead of its own."""
+    _, _, kind, stripe, sender, generation, _, _, old_size, _, network = HEADER.unpack_from(datagram)
+    body = datagram[HEADER_SIZE : len(datagram) - old_size]
+    return seal_datagram(kind, domain_of(network, stripe), sender, generation, body, seal)
+
+
+def open_datagram(datagram: bytes, seals: Mapping[int, Seal] = SEALS) -> tuple[int, int, int, int, bytes]:
     """Return kind, domain, sender, generation, and the datagram without its seal, which holds."""
     size = len(datagram)
     if datagram[:3] != _MAGIC_AND_VERSION:
@@ -116,7 +133,7 @@ def open_datagram(datagram: bytes) -> tuple[int, int, int, int, bytes]:
     _, _, kind, stripe, sender, generation, length, seal_kind, seal_size, epoch, network = HEADER.unpack_from(datagram)
     if length != size or size > MAX_DATAGRAM:
         raise Malformed(Reason.WRONG_LENGTH)
-    seal = SEALS.get(seal_kind)
+    seal = seals.get(seal_kind)
     if seal is None or seal_size != seal.size:
         raise Malformed(Reason.UNKNOWN_SEAL)
     end = size - seal_size
@@ -126,7 +143,7 @@ def open_datagram(datagram: bytes) -> tuple[int, int, int, int, bytes]:
     unsealed = datagram[:end]
     if not seal.holds(unsealed, datagram[end:]):
         raise Malformed(Reason.BROKEN_SEAL)
-    if epoch:
+    if epoch and seal is CRC32:
         bad_field("key epoch of a seal without a key")
     return kind, domain_of(network, stripe), sender, generation, unsealed
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from struct import error as struct_error
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from levelcast import native
 from levelcast.native.layout import DATA_BODY as BODY
@@ -61,6 +61,39 @@ def seal_all(
         payload, packet_bytes, most, domain, source, incarnation, first
     )
     return (Data(source, incarnation, first, first + packets - 1, sealed) if packets else None), records, taken
+
+
+class PacketSealer(Protocol):
+    """The seal of a source's packets: an object that a source gets, so that it never has a key."""
+
+    @property
+    def overhead(self) -> int:
+        """Size of a packet's datagram without its records."""
+
+    def seal(self, packet: Packet) -> Data:
+        """Return one packet as its source sends it."""
+
+    def seal_all(
+        self, payload: bytes | memoryview, packet_bytes: int, most: int, source: int, incarnation: int, first: int
+    ) -> tuple[Data | None, int, int]:
+        """Seal records in packets, as the function `seal_all`."""
+
+
+class CrcSealer:
+    """Seal packets with a CRC-32, in networks without keys."""
+
+    overhead = DATA_OVERHEAD
+
+    def __init__(self, domain: int) -> None:
+        self._domain = domain
+
+    def seal(self, packet: Packet) -> Data:
+        return seal(packet, self._domain)
+
+    def seal_all(
+        self, payload: bytes | memoryview, packet_bytes: int, most: int, source: int, incarnation: int, first: int
+    ) -> tuple[Data | None, int, int]:
+        return seal_all(payload, packet_bytes, most, self._domain, source, incarnation, first)
 
 
 def open_packets(data: Data) -> list[Packet]:

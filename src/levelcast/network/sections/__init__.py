@@ -6,9 +6,9 @@ field of `levelcast.network.model.Network`.
 """
 
 from levelcast.network import include
-from levelcast.network.sections import core, edge, links, nodes, services, sites, timing
+from levelcast.network.sections import core, edge, keys, links, nodes, services, sites, timing
 
-SECTIONS = (sites.read, timing.read, links.read, nodes.read, core.read, edge.read, services.read)
+SECTIONS = (sites.read, timing.read, links.read, nodes.read, core.read, edge.read, services.read, keys.read)
 
 TABLES = (
     include.TABLES[0],
@@ -19,6 +19,7 @@ TABLES = (
     *core.TABLES,
     *edge.TABLES,
     *services.TABLES,
+    *keys.TABLES,
     include.TABLES[1],
 )
 """The tables and keys of the file in the order of its documentation."""

@@ -37,7 +37,7 @@ from levelcast.wire.header import Malformed
 from levelcast.wire.messages import Data, Message, Ring, Token
 from levelcast.wire.packets import MAX_TOGETHER, join
 from levelcast.wire.parts import COUNT
-from levelcast.wire.seal import CRC32
+from levelcast.wire.seal import CHECKED, CRC32
 
 MARK = b"LJ"
 HEAD = Struct("<2sBBII")
@@ -114,7 +114,7 @@ def _read_message(body: bytes, domain: int) -> Token | Data | Ring:
     at = 0
     while at < len(body) or not messages:
         (length,) = COUNT.unpack_from(body, at + LENGTH_AT)
-        found, message = decode(body[at : at + length])
+        found, message = decode(body[at : at + length], CHECKED)
         if not isinstance(message, MESSAGES) or found != domain:
             raise BadEntry("message of a type that is not journaled")
         messages.append(message)

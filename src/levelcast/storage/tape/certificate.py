@@ -24,8 +24,8 @@ A certificate is made from all receivers' tapes of a stripe, which must be valid
   file was changed, unless the hash was changed with it. Version 1 has none.
 - **Not proved:** Each receiver records its own release times. To verify them, use the receivers' signatures or
   independent logs.
-- **Signatures** are over the statement in canonical form. Each has the receiver's name, an algorithm, a key and the
-  signature, both in hexadecimal.
+- **Signatures** are over kind, version and statement in canonical form. Each has the receiver's name, an algorithm,
+  and key and signature in hexadecimal (`levelcast.keys.certificates`).
 - The same tapes and logs give the same file, byte for byte.
 """
 
@@ -64,6 +64,8 @@ VERSION = 2
 OLDER = 1
 """Version without a hash."""
 MOST_MARKS = 256
+MOST_SIGNATURES = 4_096
+SIGNATURE_FIELDS = ("receiver", "algorithm", "key", "signature")
 
 _QUANTILES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
 
@@ -139,9 +141,14 @@ def certify(directories: Sequence[Path]) -> dict[str, Any]:
 
 def hash_of(certificate: dict[str, Any]) -> str:
     """Return the hash of everything that the certificate states."""
+    return blake3(signed_bytes(certificate)).hexdigest()
+
+
+def signed_bytes(certificate: dict[str, Any]) -> bytes:
+    """Return what receivers sign: kind, version and statement in canonical form. It begins with `{`."""
     stated = {name: certificate[name] for name in ("kind", "version", "statement")}
     text = json.dumps(stated, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return blake3(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _sound(directory: Path) -> TapeCheck:
@@ -244,6 +251,7 @@ def read_certificate(text: str, where: object) -> dict[str, Any]:
     try:
         contradiction = _read_statement(found["statement"])
         own = str(found["hash"]) if found["version"] == VERSION else None
+        _read_signatures(found.get("signatures", []))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise TapeError(f"{where}: damaged certificate ({type(error).__name__}: {error})") from None
     if own is not None and own != hash_of(found):
@@ -287,6 +295,15 @@ def _read_statement(statement: Statement) -> str:
     if last != min(each["last_sequence"] for each in receivers):
         return f"it ends at sequence {last}, which is not the earliest end of its receivers"
     return ""
+
+
+def _read_signatures(found: object) -> None:
+    if not isinstance(found, list) or len(found) > MOST_SIGNATURES:
+        raise TypeError("signatures are not a list")
+    for each in found:
+        if not isinstance(each, dict) or not all(isinstance(each[name], str) for name in SIGNATURE_FIELDS):
+            raise TypeError("a signature without its fields")
+        bytes.fromhex(each["key"] + each["signature"])
 
 
 def _integers(found: dict[str, Any], *names: str) -> None:

@@ -1,0 +1,1 @@
+"""The command `levelcast keys`. Only `levelcast.cli` imports it."""
