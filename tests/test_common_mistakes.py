@@ -192,7 +192,9 @@ MISTAKES = {
     "unknown option": Mistake(
         "sim --seed 7", nothing, "levelcast sim: unknown option --seed; did you mean --seeds or --seconds?"
     ),
-    "missing option": Mistake("up --for 5s", network, "levelcast up: --data is missing; see `levelcast up --help`"),
+    "missing option": Mistake(
+        "disk lost --data data", network, "levelcast disk lost: --name is missing; see `levelcast disk lost --help`"
+    ),
     "missing argument": Mistake(
         "tape verify", nothing, "levelcast tape verify: DIR is missing; see `levelcast tape verify --help`"
     ),
