@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from levelcast.native.book_codes import EVENT, AccountSetting, BookPhase, EventKind, InstrumentSetting, Reason
+from levelcast.native.book_codes import EVENT, AccountSetting, BookPhase, BookReason, EventKind, InstrumentSetting
 from levelcast.records import ORDER, RecordArray, orders
 
 USD = int.from_bytes(b"USD\0", "little")
@@ -249,7 +249,7 @@ def events_of(octets: bytes) -> RecordArray:
 def shown(octets: bytes) -> list[str]:
     """Return events as text, for messages of failed tests."""
     return [
-        f"{EventKind(int(e['kind'])).name} {Reason(int(e['reason'])).name} i{e['instrument']} n{e['number']} "
+        f"{EventKind(int(e['kind'])).name} {BookReason(int(e['reason'])).name} i{e['instrument']} n{e['number']} "
         f"a{e['account']} c{e['client']} o{e['order']} t{e['trade']} p{e['price']} s{e['size']} "
         f"l{e['left']} f{e['flags']}"
         for e in events_of(octets)

@@ -16,7 +16,7 @@ import pytest
 
 from levelcast.native import book as chosen
 from levelcast.native import book_codes, pure_book
-from levelcast.native.book_codes import EVENT, EventKind, Reason
+from levelcast.native.book_codes import EVENT, BookReason, EventKind
 from tests.book_parts import Flow, Step, command, events_of, flow, run_steps, shown
 from tests.conftest import lacking
 
@@ -31,11 +31,11 @@ def kernel() -> Any:
         from levelcast.native import _book  # type: ignore[attr-defined]
     except ImportError:
         lacking("the compiled matching engine: a C compiler at installation")
-    return _book.Book
+    return _book.BookKernel
 
 
 def first_difference(kernel: Any, steps: list[Step], accounts: bool) -> str:
-    one, other = kernel(accounts=accounts), pure_book.Book(accounts=accounts)
+    one, other = kernel(accounts=accounts), pure_book.BookKernel(accounts=accounts)
     for place, step in enumerate(steps):
         mine, theirs = run_steps(one, [step]), run_steps(other, [step])
         if mine != theirs:
@@ -47,7 +47,7 @@ def first_difference(kernel: Any, steps: list[Step], accounts: bool) -> str:
 def test_kernel_and_equivalent_agree(kernel: Any, seed: int) -> None:
     accounts = seed % 4 != 3
     steps = flow(seed, 800, accounts)
-    one, other = kernel(accounts=accounts), pure_book.Book(accounts=accounts)
+    one, other = kernel(accounts=accounts), pure_book.BookKernel(accounts=accounts)
     mine, theirs = run_steps(one, steps, batch=50), run_steps(other, steps)
     assert mine == theirs, first_difference(kernel, steps, accounts)
     assert one.snapshot() == other.snapshot()
@@ -55,6 +55,8 @@ def test_kernel_and_equivalent_agree(kernel: Any, seed: int) -> None:
     for instrument in (1, 2, 77, 5):
         assert one.orders(instrument) == other.orders(instrument)
         assert one.top(instrument, 3) == other.top(instrument, 3)
+        for side in b"AB":
+            assert one.front(instrument, side, 5) == other.front(instrument, side, 5)
     assert (one.count, one.order_count, one.trade_count, one.live, one.now_ns, one.rules) == (
         other.count, other.order_count, other.trade_count, other.live, other.now_ns, other.rules,
     )  # fmt: skip
@@ -66,7 +68,7 @@ def test_ten_million_random_commands(kernel: Any) -> None:
     while done < 10_000_000:
         accounts = seed % 4 != 3
         steps = flow(seed, length, accounts)
-        one, other = kernel(accounts=accounts), pure_book.Book(accounts=accounts)
+        one, other = kernel(accounts=accounts), pure_book.BookKernel(accounts=accounts)
         assert run_steps(one, steps, batch=1000) == run_steps(other, steps, batch=7), seed
         assert one.snapshot() == other.snapshot(), seed
         done += one.count
@@ -75,7 +77,7 @@ def test_ten_million_random_commands(kernel: Any) -> None:
 
 @pytest.mark.parametrize("pure", [False, True], ids=["kernel", "python"])
 def test_batch_boundaries_do_not_matter(kernel: Any, pure: bool) -> None:
-    make = pure_book.Book if pure else kernel
+    make = pure_book.BookKernel if pure else kernel
     for seed in range(6):
         steps = flow(seed, 1500)
         whole = make()
@@ -90,7 +92,7 @@ def test_trace_is_run_with_the_book_after_each_command(kernel: Any) -> None:
     steps = flow(3, 600, accounts=False)
     commands = [step.args[0] for step in steps if step.call == "command"]
     begin = [step for step in Flow(3, accounts=False).begin() if step.call == "define"] + [Step("status", (0, 7))]
-    one, other, plain = kernel(accounts=False), pure_book.Book(accounts=False), kernel(accounts=False)
+    one, other, plain = kernel(accounts=False), pure_book.BookKernel(accounts=False), kernel(accounts=False)
     for each in (one, other, plain):
         run_steps(each, begin)
     octets = np.concatenate(commands).tobytes()
@@ -113,7 +115,7 @@ def test_commands_at_any_address(kernel: Any) -> None:
 
 
 def test_wrong_arguments_are_refused_alike(kernel: Any) -> None:
-    for make in (kernel, pure_book.Book):
+    for make in (kernel, pure_book.BookKernel):
         book = make()
         with pytest.raises(ValueError, match="commands have 96 bytes each"):
             book.run(b"x" * 95)
@@ -132,7 +134,7 @@ def test_snapshot_continues_like_the_original(kernel: Any) -> None:
         original = kernel(accounts=accounts)
         run_steps(original, steps[:700], batch=30)
         octets = original.snapshot()
-        copies = [make.restore(octets) for make in (kernel, pure_book.Book)]
+        copies = [make.restore(octets) for make in (kernel, pure_book.BookKernel)]
         events = run_steps(original, steps[700:])
         for copy in copies:
             assert run_steps(copy, steps[700:]) == events
@@ -143,7 +145,7 @@ def test_damaged_snapshots_are_refused_or_load_without_harm(kernel: Any) -> None
     book, rng = kernel(), Random(1)
     run_steps(book, flow(2, 1000))
     octets = book.snapshot()
-    for make in (kernel, pure_book.Book):
+    for make in (kernel, pure_book.BookKernel):
         for cut in (0, 10, 100, len(octets) // 2, len(octets) - 1):
             with pytest.raises(ValueError, match="snapshot"):
                 make.restore(octets[:cut])
@@ -167,7 +169,7 @@ def test_codes_are_those_of_the_header() -> None:
             name, _, given = (part.strip() for part in item.partition("="))
             number = number + 1 if not given else ord(given[1]) if given[0] == "'" else int(eval(given))
             values.setdefault(name, number)
-    for reason in Reason:
+    for reason in BookReason:
         names = {theirs: mine for mine, theirs in OTHER_NAMES.items()}
         assert values[names.get(reason.name, reason.name)] == reason, reason.name
     for name in ("KEPT_TRADES", "GATEWAY_BITS", "RULES_VERSION"):
@@ -176,25 +178,29 @@ def test_codes_are_those_of_the_header() -> None:
 
 
 def test_environment_selects_python() -> None:
-    program = "from levelcast.native import book; print(book.COMPILED, book.Book.__module__)"
+    program = "from levelcast.native import book; print(book.COMPILED, book.BookKernel.__module__)"
     made = subprocess.run(
         [sys.executable, "-c", program], env=os.environ | {"LEVELCAST_PURE": "1"}, capture_output=True, text=True,
         check=True,
     )  # fmt: skip
     assert made.stdout.split() == ["False", "levelcast.native.pure_book"]
-    assert chosen.Book.__name__ == "Book"
+    assert chosen.BookKernel.__name__ == "BookKernel"
 
 
 def test_every_kind_and_reason_occurs_in_the_random_flows() -> None:
     seen: set[tuple[int, int]] = set()
     for seed in range(60):
-        book = chosen.Book(accounts=seed % 4 != 3)
+        book = chosen.BookKernel(accounts=seed % 4 != 3)
         events = events_of(run_steps(book, flow(seed, 1500, seed % 4 != 3), batch=100))
         seen |= set(zip(events["kind"].tolist(), events["reason"].tolist(), strict=True))
     assert {kind for kind, _ in seen} == set(EventKind)
-    assert set(Reason) - {reason for _, reason in seen} <= {Reason.ALREADY_BUSTED, Reason.NONE, Reason.NOTIONAL}
+    assert set(BookReason) - {reason for _, reason in seen} <= {
+        BookReason.ALREADY_BUSTED,
+        BookReason.NONE,
+        BookReason.NOTIONAL,
+    }
 
 
 def test_kernel_survives_an_empty_batch(kernel: Any) -> None:
     assert kernel().run(b"") == b""
-    assert events_of(kernel().run(command().tobytes()))["reason"].tolist() == [Reason.UNKNOWN_ACCOUNT]
+    assert events_of(kernel().run(command().tobytes()))["reason"].tolist() == [BookReason.UNKNOWN_ACCOUNT]

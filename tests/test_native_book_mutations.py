@@ -10,8 +10,8 @@ import pytest
 
 from levelcast.native import pure_book, pure_book_auction, pure_book_entry, pure_book_ledger, pure_book_match
 from levelcast.native import pure_book_settings as treasury
-from levelcast.native.book_codes import Reason
-from levelcast.native.pure_book import Book
+from levelcast.native.book_codes import BookReason
+from levelcast.native.pure_book import BookKernel
 from levelcast.native.pure_book_state import BookSide
 from tests.book_parts import flow
 from tests.test_native_pure_book import against_model
@@ -27,8 +27,8 @@ def always(*_: Any, **__: Any) -> bool:
     return True
 
 
-def accept(*_: Any, **__: Any) -> Reason:
-    return Reason.NONE
+def accept(*_: Any, **__: Any) -> BookReason:
+    return BookReason.NONE
 
 
 def nothing(*_: Any, **__: Any) -> None:
@@ -131,7 +131,7 @@ MUTATIONS: list[tuple[str, Any, str, Any]] = [
     ("M10 without pressure", pure_book_auction, "choose", without_pressure),
     ("M10 no reference price", pure_book_auction, "reference", lambda listing: 0),
     ("M10 market orders last", pure_book_auction, "eligible", limits_first),
-    ("M10 no batches", Book, "_set_wake", nothing),
+    ("M10 no batches", BookKernel, "_set_wake", nothing),
     ("M11 pays the own bid", pure_book_auction, "second_price", at_own_bid),
     ("M11 pays the reserve", pure_book_auction, "second_price", reserve_only),
     ("M11 sells less than the lot", pure_book_auction, "is_bid_for", lambda bid, lot: bid.bound >= lot.bound),
@@ -149,7 +149,7 @@ def finds() -> str:
     """Return the first difference in random flows."""
     for seed in range(5000, 5000 + MOST_FLOWS):
         try:
-            if found := against_model(Book, flow(seed, 300, accounts=True), accounts=True):
+            if found := against_model(BookKernel, flow(seed, 300, accounts=True), accounts=True):
                 return found
         except (RuntimeError, AssertionError, KeyError, struct.error) as error:
             return repr(error)
@@ -164,4 +164,4 @@ def test_mutation_is_found(name: str, where: Any, what: str, instead: Any, monke
 
 def test_the_engine_as_it_is_has_no_difference() -> None:
     for seed in range(5000, 5010):
-        assert against_model(Book, flow(seed, 300, accounts=True), accounts=True) == ""
+        assert against_model(BookKernel, flow(seed, 300, accounts=True), accounts=True) == ""

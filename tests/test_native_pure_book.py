@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelcast.native import pure_book_ledger as ledgers
-from levelcast.native.book import Book
-from levelcast.native.book_codes import EVENT, AccountSetting, BookPhase, EventKind, InstrumentSetting, Reason
-from levelcast.native.pure_book import Book as PureBook
+from levelcast.native.book import BookKernel
+from levelcast.native.book_codes import EVENT, AccountSetting, BookPhase, BookReason, EventKind, InstrumentSetting
+from levelcast.native.pure_book import BookKernel as PureBook
 from levelcast.native.pure_book_snapshot import BALANCE, ORDER
 from tests.book_model import Model, run_model
 from tests.book_parts import (
@@ -31,7 +31,7 @@ from tests.book_parts import (
     shown,
 )
 
-ENGINES = [Book, PureBook]
+ENGINES = [BookKernel, PureBook]
 TRADING, PRE_OPEN, CROSS, HALT = (int(BookPhase[name]) for name in ("TRADING", "PRE_OPEN", "CROSS", "HALT"))
 
 
@@ -94,7 +94,7 @@ def test_engine_agrees_with_the_model(make: Any, seed: int) -> None:
 def test_a_million_random_commands_against_the_model() -> None:
     for seed in range(20_000, 20_000 + 1_000):
         accounts = seed % 4 != 3
-        assert against_model(Book, flow(seed, 1_080, accounts), accounts) == "", seed
+        assert against_model(BookKernel, flow(seed, 1_080, accounts), accounts) == "", seed
 
 
 ORDERS = st.builds(
@@ -141,7 +141,7 @@ def test_short_sequences_agree_with_the_model(
 
 @pytest.mark.parametrize("seed", range(2000, 2008))
 def test_invariants_hold_at_every_step(seed: int) -> None:
-    book, made = Book(), Flow(seed)
+    book, made = BookKernel(), Flow(seed)
     steps = [*made.begin(), *(made.step() for _ in range(1200))]
     done: set[int] = set()
     phases: dict[int, int] = {}
@@ -183,7 +183,7 @@ def check_balances(book: Any) -> None:
 
 def test_what_is_left_without_orders_is_what_was_deposited() -> None:
     for seed in range(3000, 3006):
-        book = Book()
+        book = BookKernel()
         paid: dict[int, int] = defaultdict(int)
         steps = [*flow(seed, 1000), Step("status", (0, 15))]
         for event in events_of(run_steps(book, steps, batch=40)):
@@ -201,49 +201,49 @@ def test_what_is_left_without_orders_is_what_was_deposited() -> None:
 
 LARGE = 5 * 2**59
 BAD = {
-    Reason.FUNDS: {"price": 100, "size": 90},
-    Reason.SHARES: {"side": b"A", "size": 52},
-    Reason.UNKNOWN_INSTRUMENT: {"instrument_id": 9},
-    Reason.UNKNOWN_ACCOUNT: {"account": 99},
-    Reason.UNKNOWN_ORDER: {"action": b"C", "original_client_order_id": 77},
-    Reason.TICK: {"price": 101},
-    Reason.NO_PRICE: {"price": 2**63 - 1},
-    Reason.PRICE_LIMITS: {"price": -5},
-    Reason.SIZE: {"size": 0},
-    Reason.LOT: {"size": 3},
-    Reason.SIZE_LIMITS: {"size": 102},
-    Reason.NOTIONAL: {"instrument_id": 2, "price": LARGE, "size": 14},
-    Reason.DUPLICATE_ID: {"client_order_id": 1},
-    Reason.PHASE: {"instrument_id": 3},
-    Reason.ORDER_LIMIT: {"account": 12, "size": 12},
-    Reason.OPEN_LIMIT: {"account": 12, "size": 10, "price": 110},
-    Reason.RATE: {"account": 13, "ts_event": 1_500_000_000},
-    Reason.ACCOUNT_LOCKED: {"account": 14},
-    Reason.NOT_ALLOWED: {"account": 15},
-    Reason.INSTRUCTION: {"exec_inst": b"h"},
-    Reason.POST_ONLY: {"exec_inst": b"6", "price": 120},
-    Reason.FILL_OR_KILL: {"time_in_force": b"4", "price": 95},
-    Reason.NO_COLLAR: {"instrument_id": 2, "order_type": b"1"},
-    Reason.ACTION: {"action": b"T"},
-    Reason.SIDE: {"side": b"N"},
-    Reason.ORDER_TYPE: {"order_type": b"5"},
-    Reason.TIME_IN_FORCE: {"time_in_force": b"6"},
-    Reason.SELF_TRADE_POLICY: {"self_trade_policy": b"Z"},
-    Reason.NOT_TREASURY: {"action": b"N", "command": b"D", "publisher_id": 7},
-    Reason.AMOUNT: {"action": b"N", "command": b"D", "price": 0},
-    Reason.UNKNOWN_TRADE: {"action": b"N", "command": b"B", "order_id": 5},
-    Reason.SETTING: {"action": b"N", "command": b"P", "order_id": 11},
-    Reason.RULES_VERSION: {"action": b"N", "command": b"P", "order_id": 0, "price": 2},
+    BookReason.FUNDS: {"price": 100, "size": 90},
+    BookReason.SHARES: {"side": b"A", "size": 52},
+    BookReason.UNKNOWN_INSTRUMENT: {"instrument_id": 9},
+    BookReason.UNKNOWN_ACCOUNT: {"account": 99},
+    BookReason.UNKNOWN_ORDER: {"action": b"C", "original_client_order_id": 77},
+    BookReason.TICK: {"price": 101},
+    BookReason.NO_PRICE: {"price": 2**63 - 1},
+    BookReason.PRICE_LIMITS: {"price": -5},
+    BookReason.SIZE: {"size": 0},
+    BookReason.LOT: {"size": 3},
+    BookReason.SIZE_LIMITS: {"size": 102},
+    BookReason.NOTIONAL: {"instrument_id": 2, "price": LARGE, "size": 14},
+    BookReason.DUPLICATE_ID: {"client_order_id": 1},
+    BookReason.PHASE: {"instrument_id": 3},
+    BookReason.ORDER_LIMIT: {"account": 12, "size": 12},
+    BookReason.OPEN_LIMIT: {"account": 12, "size": 10, "price": 110},
+    BookReason.RATE: {"account": 13, "ts_event": 1_500_000_000},
+    BookReason.ACCOUNT_LOCKED: {"account": 14},
+    BookReason.NOT_ALLOWED: {"account": 15},
+    BookReason.INSTRUCTION: {"exec_inst": b"h"},
+    BookReason.POST_ONLY: {"exec_inst": b"6", "price": 120},
+    BookReason.FILL_OR_KILL: {"time_in_force": b"4", "price": 95},
+    BookReason.NO_COLLAR: {"instrument_id": 2, "order_type": b"1"},
+    BookReason.ACTION: {"action": b"T"},
+    BookReason.SIDE: {"side": b"N"},
+    BookReason.ORDER_TYPE: {"order_type": b"5"},
+    BookReason.TIME_IN_FORCE: {"time_in_force": b"6"},
+    BookReason.SELF_TRADE_POLICY: {"self_trade_policy": b"Z"},
+    BookReason.NOT_TREASURY: {"action": b"N", "command": b"D", "publisher_id": 7},
+    BookReason.AMOUNT: {"action": b"N", "command": b"D", "price": 0},
+    BookReason.UNKNOWN_TRADE: {"action": b"N", "command": b"B", "order_id": 5},
+    BookReason.SETTING: {"action": b"N", "command": b"P", "order_id": 11},
+    BookReason.RULES_VERSION: {"action": b"N", "command": b"P", "order_id": 0, "price": 2},
 }
 MORE_BAD = [
-    (Reason.PRICE_LIMITS, {"price": 205}),
-    (Reason.PRICE_LIMITS, {"instrument_id": 2, "price": 2**62 + 1}),
-    (Reason.SIZE, {"size": 2**32 - 1}),
-    (Reason.UNKNOWN_ORDER, {"action": b"C", "account": 12, "original_client_order_id": 1}),
-    (Reason.UNKNOWN_ORDER, {"action": b"M", "account": 12, "original_client_order_id": 1, "size": 10}),
-    (Reason.UNKNOWN_ACCOUNT, {"account": 0}),
-    (Reason.DUPLICATE_ID, {"client_order_id": 0}),
-    (Reason.FUNDS, {"action": b"N", "command": b"W", "order_id": USD, "price": 8_001, "instrument_id": 0}),
+    (BookReason.PRICE_LIMITS, {"price": 205}),
+    (BookReason.PRICE_LIMITS, {"instrument_id": 2, "price": 2**62 + 1}),
+    (BookReason.SIZE, {"size": 2**32 - 1}),
+    (BookReason.UNKNOWN_ORDER, {"action": b"C", "account": 12, "original_client_order_id": 1}),
+    (BookReason.UNKNOWN_ORDER, {"action": b"M", "account": 12, "original_client_order_id": 1, "size": 10}),
+    (BookReason.UNKNOWN_ACCOUNT, {"account": 0}),
+    (BookReason.DUPLICATE_ID, {"client_order_id": 0}),
+    (BookReason.FUNDS, {"action": b"N", "command": b"W", "order_id": USD, "price": 8_001, "instrument_id": 0}),
 ]
 
 
@@ -273,7 +273,7 @@ def prepared(make: Any) -> Any:
 @pytest.mark.parametrize("make", ENGINES, ids=["chosen", "python"])
 @pytest.mark.parametrize(("reason", "fields"), [*BAD.items(), *MORE_BAD], ids=lambda each: getattr(each, "name", None))
 def test_bad_input_is_refused_with_its_reason_and_nothing_else_happens(
-    make: Any, reason: Reason, fields: dict[str, Any]
+    make: Any, reason: BookReason, fields: dict[str, Any]
 ) -> None:
     book = prepared(make)
     before = book.orders(1), book.orders(2), book.balances(), book.order_count, book.trade_count
@@ -291,7 +291,7 @@ def test_replace_to_the_filled_size_ends_the_order(make: Any) -> None:
     events = events_of(
         book.run(command(account=12, action=b"M", client_order_id=2, original_client_order_id=1, size=2).tobytes())
     )
-    assert events["reason"].tolist() == [Reason.REDUCED]
+    assert events["reason"].tolist() == [BookReason.REDUCED]
     assert events["left"].tolist() == [0]
 
 
@@ -307,15 +307,15 @@ def test_bust_reverses_a_trade_once(make: Any) -> None:
     after = balances(book)
     assert sum(after[11, 1]) == sum(before[11, 1])
     assert {key: sum(value) for key, value in after.items()} == {key: sum(value) for key, value in before.items()}
-    assert events_of(book.run(bust))["reason"].tolist() == [Reason.ALREADY_BUSTED]
+    assert events_of(book.run(bust))["reason"].tolist() == [BookReason.ALREADY_BUSTED]
 
 
 def test_bust_is_refused_when_a_side_lacks_what_it_takes() -> None:
-    book = prepared(Book)
+    book = prepared(BookKernel)
     book.run(command(account=12, client_order_id=1, side=b"A", price=90, size=2).tobytes())
     book.run(command(account=12, action=b"N", command=b"W", order_id=USD, price=8_180, instrument_id=0).tobytes())
     events = events_of(book.run(command(action=b"N", command=b"B", order_id=1).tobytes()))
-    assert events["reason"].tolist() == [Reason.BUST_LACKS]
+    assert events["reason"].tolist() == [BookReason.BUST_LACKS]
 
 
 def test_a_ledger_that_does_not_conserve_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -418,6 +418,28 @@ static PyObject *book_orders(Book *self, PyObject *given)
     return taken_bytes(&out);
 }
 
+static void put_front(Engine *e, Bytes *out, u32 listing, u8 side, i64 count)
+{
+    if (listing == NONE)
+        return;
+    const Side *from = side_of(&e->listings.at[listing], side);
+    u32 level;
+    for (u32 at = first_ranked(from, &level); at != NONE && count-- > 0; at = next_ranked(e, from, &level, at))
+        save_order(e, out, &e->orders.at[at]);
+}
+
+static PyObject *book_front(Book *self, PyObject *args)
+{
+    unsigned int instrument, side;
+    long long count;
+    Bytes out = {0};
+    Engine *e = &self->engine;
+    if (!PyArg_ParseTuple(args, "IIL", &instrument, &side, &count))
+        return NULL;
+    GUARDED(e, put_front(e, &out, map_get(&e->listing_map, instrument, 0), (u8)side, count));
+    return taken_bytes(&out);
+}
+
 static void put_balances(Engine *e, Bytes *out)
 {
     for (u64 i = 0; i < e->balances.n; i++)
@@ -474,6 +496,7 @@ static PyMethodDef book_methods[] = {
     {"finish", (PyCFunction)book_finish, METH_NOARGS, "See levelcast.native.pure_book."},
     {"top", (PyCFunction)book_top, METH_VARARGS, "See levelcast.native.pure_book."},
     {"orders", (PyCFunction)book_orders, METH_O, "See levelcast.native.pure_book."},
+    {"front", (PyCFunction)book_front, METH_VARARGS, "See levelcast.native.pure_book."},
     {"balances", (PyCFunction)book_balances, METH_NOARGS, "See levelcast.native.pure_book."},
     {"snapshot", (PyCFunction)book_snapshot, METH_NOARGS, "See levelcast.native.pure_book."},
     {"restore", (PyCFunction)book_restore, METH_O | METH_CLASS, "See levelcast.native.pure_book."},
@@ -507,7 +530,7 @@ static PyType_Slot book_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec book_spec = {"levelcast.native._book.Book", sizeof(Book), 0, Py_TPFLAGS_DEFAULT, book_slots};
+static PyType_Spec book_spec = {"levelcast.native._book.BookKernel", sizeof(Book), 0, Py_TPFLAGS_DEFAULT, book_slots};
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "_book", "The matching engine, compiled: see levelcast.native.pure_book.", -1, NULL, NULL,
@@ -518,7 +541,7 @@ PyMODINIT_FUNC PyInit__book(void)
 {
     PyObject *made = PyModule_Create(&module);
     PyObject *type = PyType_FromSpec(&book_spec);
-    if (made == NULL || type == NULL || PyModule_AddObject(made, "Book", type) < 0) {
+    if (made == NULL || type == NULL || PyModule_AddObject(made, "BookKernel", type) < 0) {
         Py_XDECREF(made);
         Py_XDECREF(type);
         return NULL;

@@ -19,4 +19,4 @@ if not TYPE_CHECKING and os.environ.get("LEVELCAST_PURE", "") in ("", "0"):
 COMPILED = _chosen is not pure_book
 """The compiled module is in use."""
 
-Book = _chosen.Book
+BookKernel = _chosen.BookKernel

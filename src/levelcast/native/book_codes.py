@@ -121,7 +121,7 @@ class EventKind(IntEnum):
     WITHDRAWN = ord("Y")
 
 
-class Reason(IntEnum):
+class BookReason(IntEnum):
     """Reasons of refusals, cancellations and expiries."""
 
     NONE = 0

@@ -1,11 +1,11 @@
 """The matching engine in Python: rules M1 to M14 and S1 to S6 of market.md. `_book.c` gives the same bytes, faster.
 
-- One `Book` has the instruments, orders and accounts of a floor. It reads no clock: `advance` gives it the time of
-  the frame. Its output is a function of the calls, and `run` gives the same events for any division of the commands.
+- One `BookKernel` has the instruments, orders and accounts of a floor. It reads no clock: `advance` gives it the time
+  of the frame. Its output is a function of the calls, and `run` gives the same events for any division of the commands.
 - `run` takes order commands (96 bytes each) and returns events (64 bytes each). `define` and `status` apply the
   records of instruments and phases. `advance` begins a frame, `finish` ends it.
-- Without accounts (`Book(accounts=False)`) there is no ledger, limit or client order id rule: an order is named by
-  the account and client order id of its command, and no account has to exist.
+- Without accounts (`accounts=False`) there is no ledger, limit or client order id rule: an order is named by the account
+  and client order id of its command, and no account has to exist.
 
 `pure_book_entry` admits orders, `pure_book_match` trades them, `pure_book_auction` has the auctions,
 `pure_book_ledger` the balances and `pure_book_snapshot` the bytes of the state.
@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from struct import Struct
 
 from levelcast.native import pure_book_auction as auction
@@ -40,10 +40,10 @@ from levelcast.native.book_codes import (
     TILL_CANCEL,
     UNDEFINED,
     BookPhase,
+    BookReason,
     EventKind,
     InstrumentSetting,
     MatchRule,
-    Reason,
 )
 from levelcast.native.pure_book_entry import Command
 from levelcast.native.pure_book_state import (
@@ -59,7 +59,7 @@ from levelcast.native.pure_book_state import (
 _END, _LEVEL = Struct("<Q"), Struct("<qQ")
 
 
-class Book:
+class BookKernel:
     """The matching engine of one floor."""
 
     def __init__(self, accounts: bool = True, treasury: int = 0) -> None:
@@ -171,6 +171,12 @@ class Book:
         listing = self.listings.get(instrument)
         return b"" if listing is None else b"".join(map(snapshots.packed_order, listing.orders()))
 
+    def front(self, instrument: int, side: int, count: int) -> bytes:
+        """Return the first orders of a side by price, then place."""
+        listing = self.listings.get(instrument)
+        ranked = [] if listing is None else listing.side(side).ranked()
+        return b"".join(map(snapshots.packed_order, islice(ranked, count)))
+
     def balances(self) -> bytes:
         """Return the balances, as `pure_book_snapshot.BALANCE`."""
         return b"".join(map(snapshots.packed_balance, self.ledger.balances.values()))
@@ -179,7 +185,7 @@ class Book:
         return snapshots.snapshot(self)
 
     @classmethod
-    def restore(cls, octets: bytes) -> Book:
+    def restore(cls, octets: bytes) -> BookKernel:
         return snapshots.restore(octets, cls)
 
     # Commands
@@ -190,13 +196,13 @@ class Book:
             settings.apply(self, command)
             return
         if command.action not in (ADD, CANCEL, REPLACE, MASS_CANCEL):
-            self.refuse(command, Reason.ACTION)
+            self.refuse(command, BookReason.ACTION)
             return
         account = None
         if self.has_accounts:
             account = self.ledger.accounts.get(command.account)
             if account is None or command.account == ledgers.FLOOR_ACCOUNT:
-                self.refuse(command, Reason.UNKNOWN_ACCOUNT)
+                self.refuse(command, BookReason.UNKNOWN_ACCOUNT)
                 return
             if (command.client or command.action in (ADD, REPLACE)) and (
                 reason := entry.check_id(self, account, command.client)
@@ -222,7 +228,7 @@ class Book:
     def _new(self, command: Command, account: BookAccount | None) -> None:
         listing = self.listings.get(command.instrument)
         if listing is None:
-            self.refuse(command, Reason.UNKNOWN_INSTRUMENT)
+            self.refuse(command, BookReason.UNKNOWN_INSTRUMENT)
             return
         bound, reason = entry.check_new(self, listing, account, command)
         if reason:
@@ -230,7 +236,7 @@ class Book:
             return
         order = self._order(command, listing, account, bound)
         if order.tif == FILL_OR_KILL and not order.waits and not matching.can_fill(order):
-            self.refuse(command, Reason.FILL_OR_KILL)
+            self.refuse(command, BookReason.FILL_OR_KILL)
             return
         self.order_count = order.id
         if account is not None:
@@ -257,17 +263,17 @@ class Book:
     def _replace(self, command: Command) -> None:
         order = self.table.get((command.account, command.original))
         if order is None:
-            self.refuse(command, Reason.UNKNOWN_ORDER)
+            self.refuse(command, BookReason.UNKNOWN_ORDER)
             return
         if command.instrument not in (0, order.listing.id):
-            self.refuse(command, Reason.UNKNOWN_INSTRUMENT)
+            self.refuse(command, BookReason.UNKNOWN_INSTRUMENT)
             return
         client = command.client or order.client
         if not self.has_accounts and client != order.client and (command.account, client) in self.table:
-            self.refuse(command, Reason.DUPLICATE_ID)
+            self.refuse(command, BookReason.DUPLICATE_ID)
             return
         if ends(order, command.size):
-            self.reduce(order, order.left, Reason.REDUCED)
+            self.reduce(order, order.left, BookReason.REDUCED)
             return
         bound, stop, reason = entry.check_replace(self, order, command)
         if reason:
@@ -298,19 +304,19 @@ class Book:
     def _cancel(self, command: Command) -> None:
         order = self.table.get((command.account, command.original))
         if order is None:
-            self.refuse(command, Reason.UNKNOWN_ORDER)
+            self.refuse(command, BookReason.UNKNOWN_ORDER)
         else:
-            self.reduce(order, order.left, Reason.BY_OWNER)
+            self.reduce(order, order.left, BookReason.BY_OWNER)
 
     def _mass_cancel(self, command: Command) -> None:
         if command.instrument and command.instrument not in self.listings:
-            self.refuse(command, Reason.UNKNOWN_INSTRUMENT)
+            self.refuse(command, BookReason.UNKNOWN_INSTRUMENT)
             return
         gone = 0
         for listing in self.listings.values():
             if command.instrument in (0, listing.id):
                 for order in [order for order in listing.orders() if order.number == command.account]:
-                    self.reduce(order, order.left, Reason.BY_MASS_CANCEL)
+                    self.reduce(order, order.left, BookReason.BY_MASS_CANCEL)
                     gone += 1
         self.tell_command(EventKind.MASS_CANCELLED, command, size=gone)
 
@@ -349,7 +355,7 @@ class Book:
         if order.where != NOWHERE:
             self.remove(order)
 
-    def reduce(self, order: BookOrder, size: int, reason: Reason, kind: EventKind = EventKind.CANCELLED) -> None:
+    def reduce(self, order: BookOrder, size: int, reason: BookReason, kind: EventKind = EventKind.CANCELLED) -> None:
         """Cancel a part of an order, or all of it; return what it had reserved in the same step (S2)."""
         ledgers.release(self.ledger, order, size)
         order.left -= size
@@ -375,9 +381,9 @@ class Book:
         elif action == BookPhase.TRADING:
             self._open(listing)
         elif action == BookPhase.CLOSE:
-            self._expire(listing, Reason.END_OF_DAY)
+            self._expire(listing, BookReason.END_OF_DAY)
         elif action == BookPhase.UNAVAILABLE and was != BookPhase.UNAVAILABLE:
-            self._expire(listing, Reason.INSTRUMENT_ENDED)
+            self._expire(listing, BookReason.INSTRUMENT_ENDED)
         self.touch(listing)
 
     def _open(self, listing: Listing) -> None:
@@ -393,9 +399,9 @@ class Book:
         if listing.settings[InstrumentSetting.MATCH_RULE] == MatchRule.BATCH and interval:
             listing.wake_ns = (self.now_ns // interval + 1) * interval
 
-    def _expire(self, listing: Listing, reason: Reason) -> None:
+    def _expire(self, listing: Listing, reason: BookReason) -> None:
         for order in listing.orders():
-            if reason == Reason.INSTRUMENT_ENDED or expires(order):
+            if reason == BookReason.INSTRUMENT_ENDED or expires(order):
                 self.reduce(order, order.left, reason, EventKind.EXPIRED)
 
     def touch(self, listing: Listing) -> None:
@@ -419,7 +425,7 @@ class Book:
 
     def tell(
         self, kind: EventKind, order: BookOrder, *, price: int, size: int, flags: int = 0, trade: int = 0,
-        reason: Reason = Reason.NONE,
+        reason: BookReason = BookReason.NONE,
     ) -> None:  # fmt: skip
         """Tell what happened to an order."""
         self._events.append(
@@ -429,7 +435,9 @@ class Book:
             )
         )  # fmt: skip
 
-    def tell_command(self, kind: EventKind, command: Command, *, size: int = 0, reason: Reason = Reason.NONE) -> None:
+    def tell_command(
+        self, kind: EventKind, command: Command, *, size: int = 0, reason: BookReason = BookReason.NONE
+    ) -> None:
         """Tell what became of a command that is no order."""
         self._events.append(
             EVENT.pack(
@@ -438,7 +446,7 @@ class Book:
             )
         )  # fmt: skip
 
-    def refuse(self, command: Command, reason: Reason) -> None:
+    def refuse(self, command: Command, reason: BookReason) -> None:
         self.tell_command(EventKind.REJECTED, command, size=command.size, reason=reason)
 
     def tell_listing(self, kind: EventKind, listing: Listing, code: int) -> None:

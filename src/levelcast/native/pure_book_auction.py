@@ -11,15 +11,15 @@ from levelcast.native.book_codes import (
     BUY,
     MARKET,
     SELL,
+    BookReason,
     EventKind,
     InstrumentSetting,
     MatchRule,
-    Reason,
 )
 from levelcast.native.pure_book_state import BookOrder, BookSide, Listing
 
 if TYPE_CHECKING:
-    from levelcast.native.pure_book import Book
+    from levelcast.native.pure_book import BookKernel
 
 
 def is_sealed(listing: Listing) -> bool:
@@ -82,7 +82,7 @@ def choose(listing: Listing, found: list[tuple[int, int, int]]) -> tuple[int, in
     return min(reversed(found), key=lambda each: abs(each[0] - reference(listing)))
 
 
-def cross(book: Book, listing: Listing) -> None:
+def cross(book: BookKernel, listing: Listing) -> None:
     """Run the auction of an instrument, then cancel what was only for it."""
     if is_sealed(listing):
         sealed_round(book, listing)
@@ -96,7 +96,7 @@ def cross(book: Book, listing: Listing) -> None:
         listing.last = listing.band_reference = price
     for order in [*listing.bids, *listing.asks]:
         if is_for_cross(order):
-            book.reduce(order, order.left, Reason.AFTER_CROSS)
+            book.reduce(order, order.left, BookReason.AFTER_CROSS)
 
 
 def is_for_cross(order: BookOrder) -> bool:
@@ -110,7 +110,7 @@ def eligible(listing: Listing, price: int) -> tuple[list[BookOrder], list[BookOr
     return buys, [order for order in listing.asks if order.bound <= price]
 
 
-def keep_owners_apart(book: Book, listing: Listing, price: int) -> bool:
+def keep_owners_apart(book: BookKernel, listing: Listing, price: int) -> bool:
     """Cancel what would meet an order of its own owner at this price (M7); return whether anything was.
 
     Cancelling changes volume and price, so the auction is computed again, and trades only when nothing is cancelled.
@@ -125,7 +125,7 @@ def keep_owners_apart(book: Book, listing: Listing, price: int) -> bool:
         if matching.are_kept_apart(newer, older):
             found = True
             for order, amount in matching.own_amounts(newer, older, left[newer.id], left[older.id]):
-                book.reduce(order, amount, Reason.SELF_TRADE)
+                book.reduce(order, amount, BookReason.SELF_TRADE)
                 left[order.id] -= amount
         else:
             left[buy.id] -= size
@@ -137,7 +137,7 @@ def keep_owners_apart(book: Book, listing: Listing, price: int) -> bool:
     return found
 
 
-def allocate(book: Book, listing: Listing, price: int) -> None:
+def allocate(book: BookKernel, listing: Listing, price: int) -> None:
     """Trade the orders in their rank, all at one price."""
     buys, sells = eligible(listing, price)
     while buys and sells:
@@ -149,7 +149,7 @@ def allocate(book: Book, listing: Listing, price: int) -> None:
             sells.pop(0)
 
 
-def sealed_round(book: Book, listing: Listing) -> None:
+def sealed_round(book: BookKernel, listing: Listing) -> None:
     """Sell each lot to its highest bidder at the price of the second highest bidder, or at the reserve (M11)."""
     for lot in list(listing.asks):
         bids = [bid for bid in listing.bids if is_bid_for(bid, lot)]
@@ -158,7 +158,7 @@ def sealed_round(book: Book, listing: Listing) -> None:
             book.tell_market(EventKind.CROSSED, listing, price, lot.left, 0)
             matching.trade(book, bids[0], lot, price, lot.left, auctioned=True)
     for order in [*listing.bids, *listing.asks]:
-        book.reduce(order, order.left, Reason.AFTER_CROSS)
+        book.reduce(order, order.left, BookReason.AFTER_CROSS)
 
 
 def is_bid_for(bid: BookOrder, lot: BookOrder) -> bool:
@@ -179,7 +179,7 @@ def clock_price(listing: Listing, stamp_ns: int) -> int:
     return settings[InstrumentSetting.DUTCH_START] - settings[InstrumentSetting.DUTCH_STEP] * passed
 
 
-def accept_clock(book: Book, taker: BookOrder) -> None:
+def accept_clock(book: BookKernel, taker: BookOrder) -> None:
     """Take lots at the price of the clock, those with the lowest reserve first."""
     listing = taker.listing
     price = clock_price(listing, book.stamp_ns)

@@ -6,7 +6,7 @@ sum of all balances of an asset is `held`; deposits minus withdrawals are `due`.
 
 from __future__ import annotations
 
-from levelcast.native.book_codes import BUY, KEPT_TRADES, InstrumentSetting, Reason
+from levelcast.native.book_codes import BUY, KEPT_TRADES, BookReason, InstrumentSetting
 from levelcast.native.pure_book_state import Balance, BookAccount, BookOrder, Listing, PastTrade
 
 FLOOR_ACCOUNT = 0
@@ -63,15 +63,15 @@ def needs(listing: Listing, side: int, bound: int, size: int) -> tuple[int, int]
     return ((bound + fee) * size, 0) if side == BUY else (fee * size, size)
 
 
-def lacks(ledger: Ledger, listing: Listing, account: int, cash: int, shares: int) -> Reason:
+def lacks(ledger: Ledger, listing: Listing, account: int, cash: int, shares: int) -> BookReason:
     """Return why an account cannot reserve these amounts."""
     money = ledger.balances.get((account, listing.cash))
     if cash > (money.free if money else 0):
-        return Reason.FUNDS
+        return BookReason.FUNDS
     stock = ledger.balances.get((account, listing.asset))
     if shares > 0 and shares > (stock.free + stock.short if stock else 0):
-        return Reason.SHARES
-    return Reason.NONE
+        return BookReason.SHARES
+    return BookReason.NONE
 
 
 def hold(ledger: Ledger, order: BookOrder, size: int) -> None:
@@ -120,13 +120,13 @@ def settle(ledger: Ledger, number: int, price: int, size: int, buy: BookOrder, s
     ledger.trades.pop(number - KEPT_TRADES, None)
 
 
-def bust(ledger: Ledger, listings: dict[int, Listing], number: int) -> Reason:
+def bust(ledger: Ledger, listings: dict[int, Listing], number: int) -> BookReason:
     """Reverse a trade, or return why not (S6)."""
     trade = ledger.trades.get(number)
     if trade is None:
-        return Reason.UNKNOWN_TRADE
+        return BookReason.UNKNOWN_TRADE
     if trade.busted:
-        return Reason.ALREADY_BUSTED
+        return BookReason.ALREADY_BUSTED
     listing = listings[trade.listing]
     fees = (trade.buyer_fee + trade.seller_fee) * trade.size
     proceeds = (trade.price - trade.seller_fee) * trade.size
@@ -134,7 +134,7 @@ def bust(ledger: Ledger, listings: dict[int, Listing], number: int) -> Reason:
     cash = ledger.balance(trade.seller, listing.cash)
     shares = ledger.balance(trade.buyer, listing.asset)
     if cash.free < proceeds or shares.free + shares.short < trade.size or (floor.free if floor else 0) < fees:
-        return Reason.BUST_LACKS
+        return BookReason.BUST_LACKS
     ledger.move(cash, -proceeds)
     ledger.move(shares, -trade.size)
     ledger.move(ledger.balance(trade.buyer, listing.cash), (trade.price + trade.buyer_fee) * trade.size)
@@ -142,4 +142,4 @@ def bust(ledger: Ledger, listings: dict[int, Listing], number: int) -> Reason:
     if fees:
         ledger.move(ledger.balance(FLOOR_ACCOUNT, listing.cash), -fees)
     trade.busted = True
-    return Reason.NONE
+    return BookReason.NONE

@@ -19,16 +19,16 @@ from levelcast.native.book_codes import (
     STOP,
     STOP_LIMIT,
     BookPhase,
+    BookReason,
     EventKind,
     InstrumentSetting,
     MatchRule,
     PriceRule,
-    Reason,
 )
 from levelcast.native.pure_book_state import BookOrder, Listing
 
 if TYPE_CHECKING:
-    from levelcast.native.pure_book import Book
+    from levelcast.native.pure_book import BookKernel
 
 ALLOW, NEWEST, OLDEST, BOTH, DECREMENT = b"ANOBD"
 
@@ -70,7 +70,7 @@ def outside_band(listing: Listing, price: int) -> bool:
     return band > 0 and listing.band_reference > 0 and abs(price - listing.band_reference) > band
 
 
-def pause(book: Book, listing: Listing) -> None:
+def pause(book: BookKernel, listing: Listing) -> None:
     """Stop trading at the price band; `advance` reopens by auction."""
     book.set_phase(listing, BookPhase.PRE_CROSS)
     listing.wake_ns = book.now_ns + listing.settings[InstrumentSetting.PAUSE]
@@ -85,17 +85,17 @@ def own_amounts(newer: BookOrder, older: BookOrder, newer_left: int, older_left:
     return amounts + [(newer, newer_left)] * (newer.policy in (NEWEST, BOTH))
 
 
-def own_orders_meet(book: Book, newer: BookOrder, older: BookOrder) -> None:
+def own_orders_meet(book: BookKernel, newer: BookOrder, older: BookOrder) -> None:
     """Apply the policy of the newer of two orders of one owner."""
     for order, amount in own_amounts(newer, older, newer.left, older.left):
-        book.reduce(order, amount, Reason.SELF_TRADE)
+        book.reduce(order, amount, BookReason.SELF_TRADE)
 
 
 def are_kept_apart(newer: BookOrder, older: BookOrder) -> bool:
     return newer.owner == older.owner and newer.policy != ALLOW
 
 
-def trade(book: Book, taker: BookOrder, maker: BookOrder, price: int, size: int, auctioned: bool = False) -> None:
+def trade(book: BookKernel, taker: BookOrder, maker: BookOrder, price: int, size: int, auctioned: bool = False) -> None:
     """Trade two orders; in an auction the buyer is named first, and no side is the taker."""
     listing = taker.listing
     book.trade_count += 1
@@ -114,7 +114,7 @@ def trade(book: Book, taker: BookOrder, maker: BookOrder, price: int, size: int,
             book.drop(order)
 
 
-def match(book: Book, taker: BookOrder) -> Reason:
+def match(book: BookKernel, taker: BookOrder) -> BookReason:
     """Trade an order with the other side by price, then place; return why it has to stop, if not for lack of orders."""
     listing = taker.listing
     other = listing.other(taker.side)
@@ -128,9 +128,9 @@ def match(book: Book, taker: BookOrder) -> Reason:
         price = trade_price(listing, taker, maker)
         if outside_band(listing, price):
             pause(book, listing)
-            return Reason.PRICE_BAND
+            return BookReason.PRICE_BAND
         trade(book, taker, maker, price, min(taker.left, maker.left))
-    return Reason.NONE
+    return BookReason.NONE
 
 
 def can_fill(taker: BookOrder) -> bool:
@@ -156,7 +156,7 @@ def would_trade(listing: Listing, side: int, bound: int) -> bool:
     return best is not None and (bound >= best if side == BUY else bound <= best)
 
 
-def place(book: Book, order: BookOrder) -> None:
+def place(book: BookKernel, order: BookOrder) -> None:
     """Let an order wait, trade or rest, as its instrument's phase and rule require."""
     listing = order.listing
     if order.waits:
@@ -166,19 +166,19 @@ def place(book: Book, order: BookOrder) -> None:
     elif listing.phase == BookPhase.TRADING and auction.is_dutch(listing) and order.side == BUY:
         auction.accept_clock(book, order)
         if order.left:
-            book.reduce(order, order.left, Reason.IMMEDIATE)
+            book.reduce(order, order.left, BookReason.IMMEDIATE)
     else:
         book.add(order)
 
 
-def finish(book: Book, order: BookOrder, reason: Reason) -> None:
+def finish(book: BookKernel, order: BookOrder, reason: BookReason) -> None:
     """Rest what is left of an order, or cancel it."""
     if not order.left:
         return
     if may_rest(order):
         book.add(order)
     else:
-        book.reduce(order, order.left, reason or Reason.IMMEDIATE)
+        book.reduce(order, order.left, reason or BookReason.IMMEDIATE)
 
 
 def is_triggered(listing: Listing, order: BookOrder) -> bool:
@@ -187,7 +187,7 @@ def is_triggered(listing: Listing, order: BookOrder) -> bool:
     return listing.last >= order.stop if order.side == BUY else listing.last <= order.stop
 
 
-def run_stops(book: Book, listing: Listing) -> None:
+def run_stops(book: BookKernel, listing: Listing) -> None:
     """Place the stops that the last trade triggers, in the order in which they were placed (M6)."""
     due: list[BookOrder] = []
     while True:
@@ -201,19 +201,19 @@ def run_stops(book: Book, listing: Listing) -> None:
         trigger(book, due.pop(0))
 
 
-def trigger(book: Book, order: BookOrder) -> None:
+def trigger(book: BookKernel, order: BookOrder) -> None:
     """Place a stop as the order that it becomes."""
     order.waits = False
     book.tell(EventKind.TRIGGERED, order, price=order.bound, size=order.left)
     if not is_continuous(order.listing):
-        finish(book, order, Reason.PRICE_BAND)
+        finish(book, order, BookReason.PRICE_BAND)
     elif order.tif == FILL_OR_KILL and not can_fill(order):
-        book.reduce(order, order.left, Reason.FILL_OR_KILL)
+        book.reduce(order, order.left, BookReason.FILL_OR_KILL)
     else:
         place(book, order)
 
 
-def join_close(book: Book, listing: Listing) -> None:
+def join_close(book: BookKernel, listing: Listing) -> None:
     """Place the orders for the close, which have waited for the closing auction."""
     for order in [order for order in listing.waiting.values() if order.tif == AT_CLOSE]:
         book.remove(order)

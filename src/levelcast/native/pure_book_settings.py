@@ -18,16 +18,16 @@ from levelcast.native.book_codes import (
     SETTING,
     WITHDRAWAL,
     AccountSetting,
+    BookReason,
     EventKind,
     InstrumentSetting,
     MatchRule,
     PriceRule,
-    Reason,
 )
 from levelcast.native.pure_book_state import Balance, BookAccount
 
 if TYPE_CHECKING:
-    from levelcast.native.pure_book import Book
+    from levelcast.native.pure_book import BookKernel
     from levelcast.native.pure_book_entry import Command
 
 NEEDS_EMPTY_BOOK = frozenset(
@@ -42,14 +42,14 @@ LARGEST_VALUE = {
 }
 
 
-def apply(book: Book, command: Command) -> None:
+def apply(book: BookKernel, command: Command) -> None:
     """Apply a command of the treasury, or refuse it; ignore those of order entry and open offers."""
     if command.command in IGNORED_COMMANDS:
         return
     if command.command not in (DEPOSIT, WITHDRAWAL, BUST, ACCOUNT_LIMIT, SETTING):
-        reason, kind = Reason.ACTION, EventKind.REJECTED
+        reason, kind = BookReason.ACTION, EventKind.REJECTED
     elif command.publisher != book.treasury:
-        reason, kind = Reason.NOT_TREASURY, EventKind.REJECTED
+        reason, kind = BookReason.NOT_TREASURY, EventKind.REJECTED
     elif command.command == BUST:
         kind = EventKind.BUSTED
         reason = ledgers.bust(book.ledger, book.listings, command.order_id)
@@ -68,36 +68,36 @@ def apply(book: Book, command: Command) -> None:
         book.tell_command(kind, command)
 
 
-def _account(book: Book, number: int) -> BookAccount:
+def _account(book: BookKernel, number: int) -> BookAccount:
     return book.ledger.accounts.setdefault(number, BookAccount(number))
 
 
-def _asset_key(book: Book, command: Command) -> int | None:
+def _asset_key(book: BookKernel, command: Command) -> int | None:
     """Return the key of the asset of a payment: an instrument's shares, or the currency in `order_id`."""
     if command.instrument:
         return command.instrument if command.instrument in book.listings else None
     return ledgers.CURRENCY | command.order_id if 0 < command.order_id < ledgers.CURRENCY else None
 
 
-def _payment(book: Book, command: Command, sign: int) -> Reason:
+def _payment(book: BookKernel, command: Command, sign: int) -> BookReason:
     """Deposit, or withdraw what is free (S4)."""
     key, amount, ledger = _asset_key(book, command), command.price, book.ledger
     if not book.has_accounts or command.account == ledgers.FLOOR_ACCOUNT:
-        return Reason.UNKNOWN_ACCOUNT
+        return BookReason.UNKNOWN_ACCOUNT
     if key is None:
-        return Reason.UNKNOWN_INSTRUMENT
+        return BookReason.UNKNOWN_INSTRUMENT
     if not 0 < amount <= MAX_PRICE:
-        return Reason.AMOUNT
+        return BookReason.AMOUNT
     if sign < 0:
         if command.account not in ledger.accounts:
-            return Reason.UNKNOWN_ACCOUNT
+            return BookReason.UNKNOWN_ACCOUNT
         if not can_withdraw(ledger.balances.get((command.account, ledger.assets.get(key, -1))), amount):
-            return Reason.SHARES if command.instrument else Reason.FUNDS
+            return BookReason.SHARES if command.instrument else BookReason.FUNDS
     _account(book, command.account)
     asset = ledger.asset(key)
     ledger.move(ledger.balance(command.account, asset), sign * amount)
     ledger.due[asset] += sign * amount
-    return Reason.NONE
+    return BookReason.NONE
 
 
 def can_withdraw(balance: Balance | None, amount: int) -> bool:
@@ -105,26 +105,26 @@ def can_withdraw(balance: Balance | None, amount: int) -> bool:
     return balance is not None and balance.free >= amount
 
 
-def _limit(book: Book, command: Command) -> Reason:
+def _limit(book: BookKernel, command: Command) -> BookReason:
     """Set a limit of an account (M8)."""
     value, setting = command.price, command.order_id
     if not book.has_accounts or command.account == ledgers.FLOOR_ACCOUNT:
-        return Reason.UNKNOWN_ACCOUNT
+        return BookReason.UNKNOWN_ACCOUNT
     if setting not in list(AccountSetting) or not 0 <= value <= MAX_PRICE:
-        return Reason.SETTING
+        return BookReason.SETTING
     if setting in (AccountSetting.ALLOWED, AccountSetting.SHORT_LIMIT):
         listing = book.listings.get(command.instrument)
         if listing is None:
-            return Reason.UNKNOWN_INSTRUMENT
+            return BookReason.UNKNOWN_INSTRUMENT
         account = _account(book, command.account)
         stock = book.ledger.balance(account.number, listing.asset)
         if setting == AccountSetting.ALLOWED:
             stock.allowed = value > 0
         elif stock.free + value < 0:
-            return Reason.SHARES
+            return BookReason.SHARES
         else:
             stock.short = value
-        return Reason.NONE
+        return BookReason.NONE
     account = _account(book, command.account)
     if setting == AccountSetting.OWNER:
         account.owner = value
@@ -138,27 +138,27 @@ def _limit(book: Book, command: Command) -> Reason:
         account.restricted = value > 0
     else:
         account.locked = value > 0
-    return Reason.NONE
+    return BookReason.NONE
 
 
-def _setting(book: Book, command: Command) -> Reason:
+def _setting(book: BookKernel, command: Command) -> BookReason:
     """Set a parameter of an instrument, or the version of the rules."""
     setting, value = command.order_id, command.price
     if setting == InstrumentSetting.RULES:
         if not 0 < value <= RULES_VERSION:
-            return Reason.RULES_VERSION
+            return BookReason.RULES_VERSION
         book.rules = value
-        return Reason.NONE
+        return BookReason.NONE
     if setting > max(InstrumentSetting):
-        return Reason.SETTING
+        return BookReason.SETTING
     if not 0 <= value <= LARGEST_VALUE.get(InstrumentSetting(setting), MAX_PRICE):
-        return Reason.SETTING
+        return BookReason.SETTING
     listing = book.listings.get(command.instrument)
     if listing is None:
-        return Reason.UNKNOWN_INSTRUMENT
+        return BookReason.UNKNOWN_INSTRUMENT
     if setting in NEEDS_EMPTY_BOOK and listing.orders():
-        return Reason.SETTING
+        return BookReason.SETTING
     listing.settings[setting] = value
     if setting == InstrumentSetting.REFERENCE:
         listing.band_reference = value
-    return Reason.NONE
+    return BookReason.NONE

@@ -14,7 +14,7 @@ from levelcast.native.book_codes import BUY, KEPT_TRADES
 from levelcast.native.pure_book_state import Balance, BookAccount, BookOrder, Listing, PastTrade
 
 if TYPE_CHECKING:
-    from levelcast.native.pure_book import Book
+    from levelcast.native.pure_book import BookKernel
 
 MAGIC = b"LVBK"
 VERSION = 1
@@ -30,12 +30,12 @@ TRADE = Struct("<QqQQqqIIQ")
 NUMBER = Struct("<Q")
 
 
-def snapshot(book: Book) -> bytes:
+def snapshot(book: BookKernel) -> bytes:
     """Return the state of a book."""
     return b"".join(_parts(book))
 
 
-def _parts(book: Book) -> Iterator[bytes]:
+def _parts(book: BookKernel) -> Iterator[bytes]:
     yield HEADER.pack(
         MAGIC, VERSION, int(book.has_accounts), book.treasury, book.rules, 0, book.now_ns, book.count,
         book.order_count, book.trade_count,
@@ -88,7 +88,7 @@ def packed_balance(each: Balance) -> bytes:
     return BALANCE.pack(each.account, each.asset, each.short, each.allowed, _wide(each.free), _wide(each.reserved))
 
 
-def restore(octets: bytes, make: Callable[[bool, int], Book]) -> Book:
+def restore(octets: bytes, make: Callable[[bool, int], BookKernel]) -> BookKernel:
     """Return the book of a snapshot, an object of `make`; ValueError if the bytes are not one."""
     reader = _Reader(octets)
     magic, version, accounts, treasury, rules, _, now, count, orders, trades = reader.take(HEADER)
@@ -104,7 +104,7 @@ def restore(octets: bytes, make: Callable[[bool, int], Book]) -> Book:
     return book
 
 
-def _restore_ledger(reader: _Reader, book: Book) -> None:
+def _restore_ledger(reader: _Reader, book: BookKernel) -> None:
     ledger = book.ledger
     for _ in range(reader.number()):
         key, due = reader.take(ASSET)
@@ -133,7 +133,7 @@ def _restore_ledger(reader: _Reader, book: Book) -> None:
         ledger.trades[number].busted = bool(busted)
 
 
-def _restore_listing(reader: _Reader, book: Book) -> None:
+def _restore_listing(reader: _Reader, book: BookKernel) -> None:
     values = reader.take(LISTING)
     ident, currency, phase, tick, lot, smallest, largest, high, low, collar = values[:10]
     _check(ident not in book.listings)
@@ -153,7 +153,7 @@ def _restore_listing(reader: _Reader, book: Book) -> None:
     listing.touched = bool(values[28])
 
 
-def _restore_order(reader: _Reader, book: Book, listing: Listing) -> BookOrder:
+def _restore_order(reader: _Reader, book: BookKernel, listing: Listing) -> BookOrder:
     order = BookOrder()
     (order.id, order.number, order.client, order.bound, order.stop, order.owner, order.left, order.filled, order.side,
      order.type, order.tif, order.policy, post_only, waits) = reader.take(ORDER)  # fmt: skip
