@@ -36,6 +36,7 @@ _PANELS = {
     "network_file": "Network file",
     "live": "Running network",
     "tape": "Tapes",
+    "book": "Order books",
     "lake": "Tables and reports",
     "plan": "Multicast groups",
     "sim": "Simulation",
@@ -89,6 +90,7 @@ COMMANDS = {
         "live.probe:app", "Measure delay and loss between sites, from a running network or from published measurements."
     ),
     "tape": CommandEntry("tape.tape:app", "Show, verify, compare, repair and export recorded tapes."),
+    "book": CommandEntry("book.book:app", "Replay order flow through the matching engine, and show order books."),
     "certify": CommandEntry(
         "tape.certify:certify_command",
         "Certify tapes, or check tapes against a certificate; works offline, with only the files.",

@@ -4,8 +4,8 @@
   of the frame. Its output is a function of the calls, and `run` gives the same events for any division of the commands.
 - `run` takes order commands (96 bytes each) and returns events (64 bytes each). `define` and `status` apply the
   records of instruments and phases. `advance` begins a frame, `finish` ends it.
-- Without accounts (`accounts=False`) there is no ledger, limit or client order id rule: an order is named by the account
-  and client order id of its command, and no account has to exist.
+- Without accounts (`accounts=False`) there is no ledger, limit or client order id rule: an order is named by the
+  account and client order id of its command, and no account has to exist.
 
 `pure_book_entry` admits orders, `pure_book_match` trades them, `pure_book_auction` has the auctions,
 `pure_book_ledger` the balances and `pure_book_snapshot` the bytes of the state.
