@@ -40,6 +40,7 @@ PLOTS = {
     "journal": [],
     "export": [],
     "fix": [],
+    "engine": [],
     "throughput": [],
     "load": ["load.svg"],
     "evenness": [],

@@ -106,7 +106,7 @@ class MatchingEngine:
 
     def _apply(self, rtype: int, records: RecordArray) -> list[bytes]:
         if rtype == RTYPE_ORDER:
-            return [self.kernel.run(np.ascontiguousarray(records.astype(ORDER, copy=False)))]
+            return [self.kernel.run(records.astype(ORDER, copy=False).tobytes())]
         if rtype == RTYPE_INSTRUMENT:
             for record in records.astype(INSTRUMENT, copy=False):
                 self._define(record)
@@ -171,7 +171,7 @@ class MatchingEngine:
             raise SnapshotError(f"{error}; rebuild it from the tape") from None
         engine.sequence, engine.timestamp_ns, engine.chain = sequence, timestamp, chain
         engine._entries = entries
-        engine._calendar = list(_ENTRY.iter_unpack(body[_HEAD.size : at]))  # type: ignore[arg-type]
+        engine._calendar = list(_ENTRY.iter_unpack(body[_HEAD.size : at]))
         return engine
 
 

@@ -71,7 +71,7 @@ static inline void apply(Engine *e, const Command *c)
 }
 
 /* Fetch into the caches what a command some places ahead will need. */
-enum { FAR_AHEAD = 12, AHEAD = 6 };
+enum { FAR_AHEAD = 16, AHEAD = 10, CLOSE_AHEAD = 5 };
 
 static inline u64 key_hash(const Command *c) { return hashed(c->account, c->action == 'A' ? c->client : c->original); }
 
@@ -112,6 +112,55 @@ static inline void fetch_near(const Engine *e, const Command *c)
     }
 }
 
+static inline void fetch_both_lines(const void *at)
+{
+    __builtin_prefetch(at);
+    __builtin_prefetch((const char *)at + 63);
+}
+
+/* What the structures that `fetch_near` has fetched lead to: balances, levels, the best order of the other side. */
+static inline void fetch_close(const Engine *e, const Command *c)
+{
+    const Listing *l;
+    if (c->action == 'A') {
+        u32 listing = map_get(&e->listing_map, c->instrument, 0);
+        u32 account = e->has_accounts ? map_get(&e->account_map, c->account, 0) : NONE;
+        if (listing == NONE)
+            return;
+        l = &e->listings.at[listing];
+        if (account != NONE) {
+            u32 shares = balance_get(e, c->account, l->asset), cash = e->accounts.at[account].cash_at;
+            if (shares != NONE)
+                fetch_both_lines(&e->balances.at[shares]);
+            if (cash != NONE)
+                fetch_both_lines(&e->balances.at[cash]);
+            if (e->accounts.at[account].seen_at != NONE)
+                __builtin_prefetch(&e->seen.at[e->accounts.at[account].seen_at]);
+        }
+        const Side *other = &l->side[c->side == BUY], *mine = &l->side[c->side != BUY];
+        if (other->n)
+            __builtin_prefetch(&other->levels[other->n - 1]);
+        if (mine->n)
+            __builtin_prefetch(&mine->levels[mine->n - 1]);
+        return;
+    }
+    u32 at = order_get(e, c->account, c->original);
+    if (at == NONE)
+        return;
+    const Order *o = &e->orders.at[at];
+    if (o->account != NONE) {
+        fetch_both_lines(&e->balances.at[o->cash]);
+        if (o->side != BUY)
+            fetch_both_lines(&e->balances.at[o->shares]);
+    }
+    if (o->next != NONE)
+        __builtin_prefetch(&e->orders.at[o->next]);
+    if (o->prev != NONE)
+        __builtin_prefetch(&e->orders.at[o->prev]);
+    l = &e->listings.at[o->listing];
+    __builtin_prefetch(l);
+}
+
 static void run_all(Engine *e, const Command *commands, u64 n)
 {
     ROOM(e, e->events, n + n / 2);
@@ -120,6 +169,8 @@ static void run_all(Engine *e, const Command *commands, u64 n)
             fetch_far(e, &commands[i + FAR_AHEAD]);
         if (i + AHEAD < n && e->listing_map.entries != NULL)
             fetch_near(e, &commands[i + AHEAD]);
+        if (i + CLOSE_AHEAD < n)
+            fetch_close(e, &commands[i + CLOSE_AHEAD]);
         e->count++;
         apply(e, &commands[i]);
     }

@@ -84,7 +84,7 @@ static inline int is_off(i64 number, i64 grid)
         return 0;
     if (LIKELY(number >> 32 == 0 && grid >> 32 == 0))
         return (u32)number % (u32)grid != 0;
-    return number % grid != 0;
+    return (u64)number % (u64)grid != 0; /* neither is negative */
 }
 
 static u8 check_price(const Listing *l, i64 price)
