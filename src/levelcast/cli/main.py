@@ -90,7 +90,6 @@ COMMANDS = {
         "live.probe:app", "Measure delay and loss between sites, from a running network or from published measurements."
     ),
     "tape": CommandEntry("tape.tape:app", "Show, verify, compare, repair and export recorded tapes."),
-    "book": CommandEntry("book.book:app", "Replay order flow through the matching engine, and show order books."),
     "certify": CommandEntry(
         "tape.certify:certify_command",
         "Certify tapes, or check tapes against a certificate; works offline, with only the files.",
@@ -99,6 +98,7 @@ COMMANDS = {
         "tape.audit:audit",
         "Audit recorded tapes for identical order, fair release and timely floors.",
     ),
+    "book": CommandEntry("book.book:app", "Replay order flow through the matching engine, and show order books."),
     "pipeline": CommandEntry(
         "lake.pipeline:app",
         "Load tapes and captures into tables for Spark, DuckDB and pandas; derive bars, best quotes and rates.",
