@@ -41,6 +41,7 @@ PLOTS = {
     "keys": [],
     "export": [],
     "fix": [],
+    "engine": [],
     "throughput": [],
     "load": ["load.svg"],
     "evenness": [],

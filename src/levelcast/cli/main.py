@@ -37,6 +37,7 @@ _PANELS = {
     "live": "Running network",
     "keys": "Keys",
     "tape": "Tapes",
+    "book": "Order books",
     "lake": "Tables and reports",
     "plan": "Multicast groups",
     "sim": "Simulation",
@@ -102,6 +103,7 @@ COMMANDS = {
         "tape.audit:audit",
         "Audit recorded tapes for identical order, fair release and timely floors.",
     ),
+    "book": CommandEntry("book.book:app", "Replay order flow through the matching engine, and show order books."),
     "pipeline": CommandEntry(
         "lake.pipeline:app",
         "Load tapes and captures into tables for Spark, DuckDB and pandas; derive bars, best quotes and rates.",

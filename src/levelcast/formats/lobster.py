@@ -36,9 +36,10 @@ from levelcast.formats.columns import (
     halves_of,
     matches,
     refuse_first,
+    refusing,
     whole_numbers,
 )
-from levelcast.formats.csv_parquet import csv_chunks
+from levelcast.formats.csv_parquet import csv_batches, csv_chunks
 from levelcast.formats.event_batches import Chunk, Events, RefusedRow
 from levelcast.formats.new_york_time import DAY_NS, NewYorkClock
 from levelcast.records import RecordArray, StatusAction, codes, orders, quotes, statuses, trades
@@ -183,3 +184,23 @@ def _book(path: Path, symbol: str, places: Ints, times: npt.NDArray[np.uint64]) 
 
     for events, refused in csv_chunks(path, names, convert):
         yield Chunk(events, [RefusedRow(row, f"orderbook: {why}", raw) for row, why, raw in refused])
+
+
+def lobster_levels(path: Path) -> npt.NDArray[np.int64]:
+    """Return the published book after each event: shape (rows, levels, 4), the four columns of a level in 1e-9."""
+    found = _NAME.fullmatch(path.name)
+    if found is None or found[3] != "orderbook":
+        raise TradeFileError(f"{path}: not a LOBSTER orderbook, such as SYMBOL_2012-06-21_..._orderbook_10.csv")
+    levels = int(found[4])
+    names = tuple(f"{name}_{level}" for level in range(levels) for name in ("ask_px", "ask_sz", "bid_px", "bid_sz"))
+    parts = [np.zeros((0, levels, 4), np.int64)]
+    with refusing(path):
+        for batch in csv_batches(path, names):
+            rows = Rows(path, 1)
+            columns = [_signed(batch.column(name), name, rows) for name in names]
+            parts.append(np.stack(columns, axis=1).reshape(-1, levels, 4))
+    made = np.concatenate(parts)
+    for column in (0, 2):
+        price = made[:, :, column]
+        made[:, :, column] = np.where(np.abs(price) == _NO_LEVEL, codes.UNDEF_PRICE, price * _PRICE_UNIT)
+    return made

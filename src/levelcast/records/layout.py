@@ -91,7 +91,8 @@ _LAYOUTS = (
         ts_in_delta i4, sequence u4""",
         # original_client_order_id is FIX 41: a cancel or replacement need not wait for the floor's order id.
         """stop_price i8?, client_order_id u8, original_client_order_id u8, account u8, destination u2,
-        order_type S1=2, time_in_force S1=0, self_trade_policy S1=A, _reserved S3""",
+        order_type S1=2, time_in_force S1=0, self_trade_policy S1=A, command S1, exec_inst S1,
+        _reserved S1""",
     ),
     (
         "instrument",
