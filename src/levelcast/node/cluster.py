@@ -91,8 +91,8 @@ class Cluster:
 
     Without `floors`, other processes such as `levelcast publish` run the floors: two processes must not run one floor.
     A fork `server` that is already running is used, and closed with the last node. `holds` are the hold times in ns of
-    stripes for which the file has none. Without multicast, `loopback_port` is the first of the nodes' ports on loopback;
-    None: they use the addresses of the file.
+    stripes for which the file has none. Without multicast, `loopback_port` is the first of the nodes' ports on
+    loopback; None: they use the addresses of the file.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ class RecentMessages:
     def __init__(self, keep_ns: int = KEEP_NS) -> None:
         self.dropped = 0
         self._keep_ns = keep_ns
-        self._turn_ns = 0
+        self._window = 0
         self._packets: tuple[_Ranges, _Ranges] = ({}, {})
         self._tokens: tuple[set[bytes], set[bytes]] = (set(), set())
 
@@ -55,13 +55,13 @@ class RecentMessages:
 
     def _turn(self, now: int) -> None:
         """Forget what is older. A clock that was set back forgets all."""
-        gone_ns = now - self._turn_ns
-        if 0 <= gone_ns < self._keep_ns:
+        window = now // self._keep_ns
+        if window == self._window:
             return
-        kept = 0 <= gone_ns < 2 * self._keep_ns
+        kept = window == self._window + 1
         self._packets = {}, self._packets[0] if kept else {}
         self._tokens = set(), self._tokens[0] if kept else set()
-        self._turn_ns = now
+        self._window = window
 
 
 def _without(part: tuple[int, int], first: int, last: int) -> list[tuple[int, int]]:

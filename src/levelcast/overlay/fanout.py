@@ -3,14 +3,14 @@
 - Control goes to each node directly (O1), and only to the roles that use it.
 - Packets go to each receiver directly. With the transport "sites", a *large* site (three or more receivers of the
   stripe) gets two copies, for two forwarders that multicast them there (O4). Its nodes multicast to their own site.
-- A floor with a receiver at its site sends its packets to that one, the coordinator, and to the two nearest primaries of
-  other sites. The coordinator sends them to the rest (O3). A floor alone, or with a coordinator that is silent, sends to
-  all itself.
+- A floor with a receiver at its site sends its packets to that one, the coordinator, and to the two nearest primaries
+  of other sites. The coordinator sends them to the rest (O3). A floor alone, or with a coordinator that is silent, sends
+  to all itself.
 
-Which node forwards is decided by the sender, from the messages that it has received: a primary that it has heard lately,
-else a secondary (which sends nothing to other sites), else a silent primary. The packets for a forwarder go to a port of
-their own, so that it knows its duty from the arrival alone; the author of the packets determines where it sends them. So
-no message needs an envelope, and a forwarder passes on the bytes that the author has sealed.
+Which node forwards is decided by the sender, from the messages that it has received: a primary that it has heard
+lately, else a secondary (which sends nothing to other sites), else a silent primary. The packets for a forwarder go to
+a port of their own, so that it knows its duty from the arrival alone; the author of the packets determines where it
+sends them. So no message needs an envelope, and a forwarder passes on the bytes that the author has sealed.
 
 Deviation from TT: the coordinator and the forwarders are not agreed upon. Two senders may use different ones, and every
 node that gets packets to forward does so; copies that this causes are dropped (`levelcast.overlay.duplicates`).

@@ -3,8 +3,8 @@
 So one machine can emulate the network: every node delays datagrams from another node by the delay of the link between
 their sites, and drops the same fraction. The delay counts from the kernel's receive time, so a process that runs late
 does not add to it. Without multicast the link is that of the node that sent the copy, not of the author, so that a
-forwarded packet has the delay and loss of both links. A seed gives the same random numbers, but arrivals differ between runs: only
-the simulator is reproducible.
+forwarded packet has the delay and loss of both links. A seed gives the same random numbers, but arrivals differ between
+runs: only the simulator is reproducible.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@
 
 `levelcast.overlay.fanout` decides where a message goes; this module has the addresses, all from the network file.
 
-- A datagram from an address that the file does not name is dropped and counted, and never answered. No address is learned
-  from a datagram: a stranger with a node's id cannot redirect messages to itself.
+- A datagram from an address that the file does not name is dropped and counted, and never answered. No address is
+  learned from a datagram: a stranger with a node's id cannot redirect messages to itself.
 - Packets to forward are sent on when they are decoded, after the injected delay of `--impair`.
 - A route or a buffer that is missing loses a datagram, as the network does: the other nodes still get theirs.
 """
@@ -233,7 +233,8 @@ def resolve(host: str) -> str:
     try:
         found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_DGRAM)
     except (OSError, UnicodeError):
-        raise NetError(f'host "{host}" of the network file has no IPv4 address; check the name, or write the address')
+        why = f'host "{host}" of the network file has no IPv4 address; check the name, or write the address'
+        raise NetError(why) from None
     return str(found[0][4][0])
 
 

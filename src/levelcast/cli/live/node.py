@@ -87,6 +87,7 @@ def node(
 
     levelcast node --name XTKS --data data --rate 1000 --for 20s
     """
+
     def load() -> Network:
         network = load_network(network_file)
         return network if loopback is None else on_loopback(network, loopback)

@@ -8,9 +8,9 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
+from levelcast.network.addresses import PORTS_PER_NODE, address_clashes, ports_on_loopback
 from levelcast.network.fields import Fields, ProblemReport, did_you_mean, show
 from levelcast.network.keys import NONE, FileKey, FileTable
-from levelcast.network.addresses import PORTS_PER_NODE, address_clashes, ports_on_loopback
 from levelcast.network.model import (
     AnyNode,
     Floor,
@@ -64,7 +64,9 @@ TABLES: tuple[FileTable, ...] = (
         ),
         "a receiver below a primary (rule 11)",
     ),
-    FileTable("[[reformation]]", (*_NODE, *_ADDRESS), "a reformation server; at least one. The first one listed acts first"),
+    FileTable(
+        "[[reformation]]", (*_NODE, *_ADDRESS), "a reformation server; at least one. The first one listed acts first"
+    ),
     FileTable(
         "[[floor]]",
         (
