@@ -11,7 +11,7 @@ from levelcast.wire.codec import KIND_REPAIR
 from levelcast.wire.reformation_codec import KIND_INVITE
 from levelcast.wire.token_codec import KIND_BEAT, KIND_TOKEN
 
-LIVE_NS = 1_000
+LIVE_NS, GUEST_NS = 1_000, 5_000
 A1, A2, A3, B1, B2, C1, C2 = range(1, 8)
 SERVER, FLOOR_A, FLOOR_D, GUEST = 11, 21, 22, 31
 NODES = [
@@ -36,7 +36,7 @@ def distance(one: str, other: str) -> float:
 
 
 def fanout(here: int, large: tuple[str, ...] = (), *, heard: tuple[int, ...] = (), now: int = 0) -> Fanout:
-    made = Fanout(here, NODES, large, distance, LIVE_NS, 0)
+    made = Fanout(here, NODES, large, distance, LIVE_NS, GUEST_NS)
     for node in heard:
         made.hear(node, now)
     return made
@@ -73,8 +73,8 @@ def test_control_goes_to_each_node_that_uses_it_directly() -> None:
 
 def test_a_guest_gets_messages_only_while_it_sends_some() -> None:
     here = fanout(A1, heard=(GUEST,))
-    assert Hop(GUEST, CONTROL) in here.control(used_by(KIND_TOKEN), LIVE_NS - 1)
-    assert Hop(GUEST, CONTROL) not in here.control(used_by(KIND_TOKEN), LIVE_NS)
+    assert Hop(GUEST, CONTROL) in here.control(used_by(KIND_TOKEN), GUEST_NS - 1)
+    assert Hop(GUEST, CONTROL) not in here.control(used_by(KIND_TOKEN), GUEST_NS)
     assert Hop(GUEST, CONTROL) not in fanout(A1).control(used_by(KIND_TOKEN), 0)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -55,7 +54,7 @@ def open_all(nodes: list[OverlayNode], large: tuple[str, ...], opened: ExitStack
     of = {}
     for each in nodes:
         peers = {node: (LOOPBACK, port) for node, port in ports.items() if node != each.node}
-        fanout = Fanout(each.node, nodes, large, lambda one, other: float(one != other), 10**9, time.time_ns())
+        fanout = Fanout(each.node, nodes, large, lambda one, other: float(one != other), 10**9, 10**9)
         group = (GROUP_ADDRESS, first + 3 * len(nodes)) if each.site in large else None
         own = LOOPBACK, ports[each.node]
         sockets = OverlaySockets(own, peers, fanout, RecentMessages(), site_group=group, hears_data=each.receives)

@@ -114,7 +114,7 @@ class SourceLoop:
         """Return sockets for one more floor, by its id."""
         if self._core is not None:
             return SharedSockets(self._core)
-        sockets = open_core(self._network, self.stripe, floor, time.time_ns(), self._interface)
+        sockets = open_core(self._network, self.stripe, floor, self._interface)
         assert isinstance(sockets, OverlaySockets)
         sockets.trains = sockets.trains and self._network.carriage.trains
         self.warning = sockets.warning

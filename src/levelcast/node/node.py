@@ -119,7 +119,7 @@ class Node:
             self._claim = claim_name(place.part, place.id, config.domain, group.address, group.port)
             opened.callback(self._claim.close)
             interface, hears_data = options.interface, place.role.releases
-            self._sockets = open_core(network, place.stripe, place.id, now, interface, hears_data=hears_data)
+            self._sockets = open_core(network, place.stripe, place.id, interface, hears_data=hears_data)
             opened.callback(self._sockets.close)
             alone = runs_on_one_machine(self._sockets, interface)
             if isinstance(self._sockets, CoreSockets) and not alone:

@@ -4,7 +4,7 @@
 - Packets go to each receiver directly. With the transport "sites", a *large* site (three or more receivers of the
   stripe) gets two copies, for two forwarders that multicast them there (O4). Its nodes multicast to their own site.
 - A floor with a receiver at its site sends its packets to that one, the coordinator, and to the two nearest primaries
-  of other sites. The coordinator sends them to the rest (O3). A floor alone, or with a coordinator that is silent, sends
+  of other sites. The coordinator sends them to the rest (O3). A floor alone, or with a silent coordinator, sends
   to all itself.
 
 Which node forwards is decided by the sender, from the messages that it has received: a primary that it has heard
@@ -82,30 +82,40 @@ class Fanout:
         large_sites: Collection[str],
         distance: Callable[[str, str], float],
         live_ns: int,
-        now: int,
+        guest_ns: int,
     ) -> None:
-        """`large_sites` have multicast; `distance` is between two sites; a node is silent after `live_ns`."""
+        """`large_sites` have multicast; `distance` is between two sites.
+
+        A node is silent after `live_ns`. A guest gets messages for `guest_ns`, longer than the time after which it
+        sends again.
+        """
         self.here = here
         self._nodes = {each.node: each for each in nodes}
         self._large = frozenset(large_sites)
         self._distance = distance
         self._live_ns = live_ns
+        self._guest_ns = guest_ns
         self._heard_ns: dict[int, int] = {}
-        self._began_ns = now
         self._own = self._nodes[here]
         self._others = [each for each in nodes if each.node != here]
+        self.site_mates = tuple(each.node for each in self._others if each.site == self._own.site)
+        """The other nodes of the own site."""
         self._order = {each.node: place for place, each in enumerate(nodes)}
         self._hops: dict[frozenset[Kind], tuple[Hop, ...]] = {}
         self._served = {each.node: frozenset(self._nearest(each)) for each in nodes if each.kind == "floor"}
         """By floor: the primaries of other sites to which it sends itself, beside its coordinator."""
 
     def hear(self, node: int, now: int) -> None:
-        """Note that a message of a node has arrived."""
+        """Note that a message of a node has arrived, from it or over others."""
         self._heard_ns[node] = now
 
     def is_live(self, node: int, now: int) -> bool:
         """Return whether a message of the node has arrived lately."""
-        return now - self._heard_ns.get(node, self._began_ns - self._live_ns) < self._live_ns
+        return self._heard_within(node, self._live_ns, now)
+
+    def _heard_within(self, node: int, limit_ns: int, now: int) -> bool:
+        heard_ns = self._heard_ns.get(node)
+        return heard_ns is not None and now - heard_ns < limit_ns
 
     # -- control ------------------------------------------------------------------------------------------
 
@@ -115,9 +125,12 @@ class Fanout:
         if hops is None:
             hops = self._hops[audience] = tuple(self._control(audience - {"guest"}))
         if "guest" in audience:
-            guests = [each.node for each in self._others if each.kind == "guest" and self.is_live(each.node, now)]
-            return (*hops, *(Hop(guest, CONTROL) for guest in guests))
+            return (*hops, *self._to_guests(now))
         return hops
+
+    def _to_guests(self, now: int) -> list[Hop]:
+        guests = (each.node for each in self._others if each.kind == "guest")
+        return [Hop(guest, CONTROL) for guest in guests if self._heard_within(guest, self._guest_ns, now)]
 
     def _control(self, audience: frozenset[Kind]) -> list[Hop]:
         chosen = [each for each in self._others if each.kind in audience]

@@ -24,14 +24,14 @@ AnySockets = CoreSockets | OverlaySockets
 
 
 def open_core(
-    network: Network, stripe: int | str, node: int, now: int, interface: str = LOOPBACK, *, hears_data: bool = False
+    network: Network, stripe: int | str, node: int, interface: str = LOOPBACK, *, hears_data: bool = False
 ) -> AnySockets:
     """Return the sockets of a node, or of the operator (`CONTROL_SOURCE`), in one stripe."""
     if network.transport == "multicast":
         group = network.core_group(stripe)
         with usable(interface):
             return CoreSockets(group.address, group.port, interface, hears_data=hears_data, ttl=group.ttl or 1)
-    fanout = core_fanout(network, stripe, node, now)
+    fanout = core_fanout(network, stripe, node)
     sites = {place.id: place.site for place in places(network, stripe)}
     addresses = core_addresses(network, stripe)
     operator = operator_address(network)
@@ -58,14 +58,15 @@ def open_core(
     )
 
 
-def core_fanout(network: Network, stripe: int | str, node: int, now: int) -> Fanout:
+def core_fanout(network: Network, stripe: int | str, node: int) -> Fanout:
     """Return the decisions of where a node's messages go."""
     nodes = [OverlayNode(place.id, place.site, _KINDS[place.role]) for place in places(network, stripe)]
     if operator_address(network) is not None:
         nodes.append(OverlayNode(CONTROL_SOURCE, "", "guest"))
     large = large_sites(network) if network.transport == "sites" else ()
-    live_ns = max(LIVE_NS, 3 * len(network.receivers) * network.timing(stripe).slot_ns)
-    return Fanout(node, nodes, large, network.distance_ns, live_ns, now)
+    timing = network.timing(stripe)
+    live_ns = max(LIVE_NS, 3 * len(network.receivers) * timing.slot_ns)
+    return Fanout(node, nodes, large, network.distance_ns, live_ns, max(live_ns, 3 * timing.resend_ns))
 
 
 def runs_on_one_machine(sockets: AnySockets, interface: str) -> bool:

@@ -154,6 +154,7 @@ class OverlaySockets:
 
     def take(self, data: Data, source: Address, at_ns: int) -> Sequence[Data]:
         """Return the packets that are new, and forward them if this is the node's duty."""
+        self.fanout.hear(data.source, at_ns)
         parts = self.recent.new_parts(data, at_ns)
         if isinstance(source, Via) and source.forward:
             hops = self.fanout.forwarded(data.source, at_ns)
