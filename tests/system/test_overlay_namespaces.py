@@ -18,13 +18,13 @@ import pytest
 from benchmarks.namespaces import Namespaces, NoNamespaces, address_of
 from levelcast.cli.network_file.hold import missing_holds
 from levelcast.network import FiveCities, five_cities, load_network, parse_network
-from levelcast.node.cluster import Cluster, ClusterRun, Kill
+from levelcast.node.cluster import Cluster, ClusterRun
 from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import ClusterVerdict, check_floors, judge
 from tests.network_parts import TWO_FLOORS, three_rooms
 
 pytestmark = pytest.mark.campaign
-BOUND_S = 60.0
+BOUND_S, SETTLED_S = 60.0, 2.0
 MORE = "".join(
     f'[[receiver]]\nname = "{site}-{n}"\nid = {number}{n}\nsite = "{site}"\n'
     for number, site in ((11, "a"), (12, "b"))
@@ -56,12 +56,12 @@ def hosted(text: str, transport: str) -> str:
 def perform(
     directory: Path,
     text: str,
-    run_s: float,
+    run_s: float | None,
     rate: float,
-    kills: Sequence[Kill] = (),
-    prepare: Callable[[Namespaces, list[str]], None] = lambda wires, names: None,
+    prepare: Callable[[Namespaces, list[str]], None],
+    victims: Sequence[str] = (),
 ) -> ClusterVerdict:
-    """Run a network in namespaces, and compare the tapes at the end."""
+    """Run a network in namespaces, kill victims in turn if there is no `run_s`, and compare the tapes at the end."""
     file, data = directory / "network.toml", directory / "data"
     file.write_text(text, encoding="utf-8")
     network = load_network(file)
@@ -70,11 +70,14 @@ def perform(
     with ExitStack() as stack:
         wires = stack.enter_context(namespaces(network.node_names))
         prepare(wires, list(network.node_names))
-        options = NodeOptions(rate=rate, run_ns=int(run_s * 1e9), impair=True)
+        options = NodeOptions(rate=rate, run_ns=None if run_s is None else int(run_s * 1e9), impair=True)
         cluster = Cluster(network, file, data, options, lambda place: wires.launch(place.name), holds=holds)
-        run = ClusterRun(cluster, run_s, BOUND_S, kills)
+        run = ClusterRun(cluster, run_s, BOUND_S)
+        killing = kill_in_turn(cluster, victims)
         for _ in run.steps():
-            pass
+            if run_s is None and run.phase == "running":
+                run.interrupted = next(killing, True)
+        assert [cluster.members[name].kills for name in set(victims)] == [victims.count(n) for n in set(victims)]
     verdict = judge(data, [member.place.part for member in cluster.releasing], run.problems)
     check_floors(cluster, network.stripes[0].name, verdict)
     for member in cluster.members.values():
@@ -86,6 +89,22 @@ def perform(
     statuses = [member.status for member in cluster.members.values()]
     assert all(status["unknown_peer"] == status["unknown_address"] == 0 for status in statuses)
     return verdict
+
+
+def kill_in_turn(cluster: Cluster, victims: Sequence[str]) -> Iterator[bool]:
+    """Kill each victim when all receivers are in the ring, and start it a second later; yield False until done."""
+    limit_s = cluster.elapsed_s + 60.0 * (len(victims) + 1)
+    for victim in (*victims, None):
+        ready_s = cluster.elapsed_s + SETTLED_S
+        while cluster.elapsed_s < ready_s or any(each.status.get("state") != "ACTIVE" for each in cluster.releasing):
+            assert cluster.elapsed_s < limit_s, f"not all receivers are in the ring again, before {victim} is killed"
+            yield False
+        if victim is not None:
+            cluster.kill(victim)
+            down_until_s = cluster.elapsed_s + 1.0
+            while cluster.elapsed_s < down_until_s:
+                yield False
+            cluster.start(victim)
 
 
 def without_multicast(wires: Namespaces, names: list[str]) -> None:
@@ -102,7 +121,7 @@ def with_multicast_route(wires: Namespaces, names: list[str]) -> None:
 
 def test_five_cities_by_unicast_alone_lose_nothing_at_5_percent_loss(tmp_path: Path) -> None:
     text = five_cities(FiveCities(loss_ratio=0.05, hold=None, scheduling="100ms"))
-    verdict = perform(tmp_path, hosted(text, "unicast"), 60.0, 5_000, prepare=without_multicast)
+    verdict = perform(tmp_path, hosted(text, "unicast"), 60.0, 5_000, without_multicast)
     assert all(each.records > 5_000 * 50 for each in verdict.receivers)
 
 
@@ -111,19 +130,17 @@ def rooms(transport: str) -> str:
 
 
 def test_sites_of_three_receivers_multicast_inside(tmp_path: Path) -> None:
-    perform(tmp_path, rooms("sites"), 20.0, 1_000, prepare=with_multicast_route)
+    perform(tmp_path, rooms("sites"), 20.0, 1_000, with_multicast_route)
 
 
 def test_a_forwarder_is_killed_ten_times(tmp_path: Path) -> None:
-    kills = [Kill("a-1", 3.0 + 5 * k, 5.0 + 5 * k) for k in range(10)]
-    perform(tmp_path, rooms("sites"), 55.0, 500, kills, with_multicast_route)
+    perform(tmp_path, rooms("sites"), None, 500, with_multicast_route, ["a-1"] * 10)
 
 
 def test_every_site_of_the_token_is_killed_twice(tmp_path: Path) -> None:
     names = ["new-york-1", "london-1", "frankfurt-1", "tokyo-1", "sydney-1"]
     text = five_cities(FiveCities(nearer=5.0, hold=None, scheduling="100ms", slot="20ms"))
-    kills = [Kill(names[k % 5], 3.0 + 6 * k, 5.0 + 6 * k) for k in range(10)]
-    perform(tmp_path, hosted(text, "unicast"), 65.0, 500, kills, without_multicast)
+    perform(tmp_path, hosted(text, "unicast"), None, 500, without_multicast, names * 2)
 
 
 ROUTER = """
