@@ -111,7 +111,7 @@ def test_a_node_without_a_host_among_others_is_an_error() -> None:
         (text(more="ttl = 0"), "[core] has ttl = 0: it must be an integer from 1 to 255"),
         (
             TEXT.replace("[core]", '[core]\ntransport = "unicast"').replace("port = 30001", "port = 65530"),
-            "[core] port must leave 39 ports for all nodes, up to 65535",
+            "[core] port must leave 52 ports for all nodes, up to 65535",
         ),
     ],
 )

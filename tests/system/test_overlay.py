@@ -5,17 +5,19 @@ Nothing here depends on how fast the machine is: only what is on the tapes count
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import levelcast
 from levelcast.client.source_loop import SourceLoop
-from levelcast.network import load_network
+from levelcast.network import Network, load_network
 from levelcast.node.cluster import Cluster, ClusterRun, Kill
 from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import check_floors, judge
@@ -120,3 +122,69 @@ def test_a_transport_that_the_kernel_refuses_is_one_sentence(tmp_path: Path) -> 
     operator = levelcast_command("timing", "--network", file, "--apply", "--hold", "300ms")
     assert operator.returncode != 0
     assert os.linesep not in operator.stderr.strip()
+
+
+EDGES = """
+[edge]
+unicast = 20
+[[edge.group]]
+name = "west-a"
+address = "239.193.GROUP.1"
+port = PORT
+region = "west"
+line = "a"
+[[edge.group]]
+name = "west-b"
+address = "239.193.GROUP.2"
+port = PORT
+region = "west"
+line = "b"
+"""
+
+
+async def follow(network: Network, steps: Iterator[None]) -> list[int]:
+    """Receive while the network trades; return the trade ids of one floor in their order."""
+    ids: list[int] = []
+    async with levelcast.Subscriber(network, "west", transport="unicast") as tape:
+        reading = asyncio.create_task(read(tape, ids))
+        while not reading.done():
+            if next(steps, reading) is reading:
+                break
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.5)
+        reading.cancel()
+    return ids
+
+
+async def read(tape: levelcast.Subscriber, ids: list[int]) -> None:
+    async for batch in tape:
+        if batch.kind.name == "trade":
+            ids += batch.records["trade_id"][batch.records["publisher_id"] == 1].tolist()
+
+
+def test_a_subscriber_without_multicast_receives_everything_although_its_edge_is_killed(tmp_path: Path) -> None:
+    file, data = write(tmp_path, "unicast"), tmp_path / "data"
+    edges = EDGES.replace("GROUP", str(file.stat().st_ino % 250)).replace("PORT", str(free_ports()))
+    file.write_text(file.read_text(encoding="utf-8") + edges, encoding="utf-8")
+    network = load_network(file)
+    options = NodeOptions(rate=400, run_ns=int(RUN_S * 1e9), impair=False)
+    cluster = Cluster(network, file, data, options, loopback_port=network.core.port)
+    run = ClusterRun(cluster, RUN_S, 20.0, [Kill("a-1", 2.5, 3.5)])
+    ids = asyncio.run(follow(network, run.steps()))
+    verdict = judge(data, ["a-1", "b-1", "c-1"], run.problems)
+    assert verdict.problems == []
+    published = cluster.members["XNYS"].status["published"]
+    assert ids == list(range(ids[0], published + 1))
+    assert ids[0] < published
+    served = [member.status["edge"]["unicast"] for member in cluster.releasing if member.place.site != "c"]
+    assert sum(each["sent"] for each in served) > 0
+    assert len({each["address"] for each in served[1]["registered"]}) == 2
+
+
+def test_a_subscriber_needs_an_edge_that_accepts_registrations(tmp_path: Path) -> None:
+    file = write(tmp_path, "unicast")
+    edges = EDGES.replace("unicast = 20\n", "").replace("GROUP", "1").replace("PORT", "9000")
+    file.write_text(file.read_text(encoding="utf-8") + edges, encoding="utf-8")
+    refused = levelcast_command("watch", "--network", file, "--region", "west", "--unicast")
+    assert refused.returncode == 2
+    assert "has no `unicast` in [edge], so edges accept no registrations; add it" in refused.stderr

@@ -1,8 +1,9 @@
 """Addresses of nodes in a core without multicast: from the file, or on loopback with ports by position.
 
-A node has three UDP ports per stripe, in this order: control, packets, packets that it forwards. Nodes of other sites
-use its `host`, nodes of its own site its `bind` address. The operator, from whose address commands change a running
-network, comes after the last node.
+A node has four ports per stripe, in this order: control, packets, packets that it forwards, and the edge. The edge
+uses its port, for UDP and TCP, if it serves subscribers without multicast. Nodes of other sites use a node's `host`,
+nodes of its own site its `bind` address. The operator, from whose address commands change a running network, comes
+after the last node.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from levelcast.network.model import PORTS_PER_STRIPE, MulticastGroup, Network, N
 from levelcast.network.placement import all_places, places
 
 LOCAL_HOST = "127.0.0.1"
-PORTS_PER_NODE = 3
+PORTS_PER_NODE = 4
+EDGE_CHANNEL = 3
 ANY_HOST = "0.0.0.0"
 LARGE_SITE = 3
 """Receivers of one stripe from which on a site uses multicast, with the transport "sites" (O4)."""
@@ -56,6 +58,17 @@ def core_addresses(network: Network, stripe: int | str = 0) -> dict[int, CoreAdd
         host = given.host or given.bind or LOCAL_HOST
         addresses[place.id] = CoreAddress(host, given.bind or host, port)
     return addresses
+
+
+def edge_addresses(network: Network, group: MulticastGroup) -> list[tuple[str, int]]:
+    """Return host and port of the receivers that send to an edge group, in all stripes, for subscribers by unicast."""
+    senders = {each.name for each in network.releasing if group.region in (None, network.region_of(each.name))}
+    found: list[tuple[str, int]] = []
+    for stripe in network.stripes:
+        addresses = core_addresses(network, stripe.name)
+        chosen = [addresses[place.id] for place in places(network, stripe.name) if place.name in senders]
+        found += [(address.host, address.port + EDGE_CHANNEL) for address in chosen]
+    return found
 
 
 def operator_address(network: Network) -> CoreAddress | None:

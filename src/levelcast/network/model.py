@@ -250,6 +250,10 @@ class Edge:
     packet_bytes: int = 1_400
     trains: bool = False
     """Off by default: a plain listener on the same machine and a capture must receive plain packets."""
+    unicast: int = 0
+    """Maximum number of registrations of subscribers without multicast, per receiver and stripe; 0: none."""
+    unicast_rate_bytes: int = 12_500_000
+    """Maximum rate in bytes/s of one receiver's copies for them, per stripe."""
     store_bytes: int = 64 << 20
     """Size of a receiver's store of sent packets for retransmission."""
 

@@ -70,7 +70,7 @@ def up(
     holds = missing_holds(network, quiet=as_json)
     network = network.with_holds(holds)
     options, port = NodeOptions(rate, run_ns, impair, seed), None
-    if network.transport != "multicast":
+    if network.transport != "multicast" or network.edge.unicast:
         port = free_loopback_port(network)
         if port != network.core.port and not as_json:
             typer.echo(

@@ -40,8 +40,8 @@ _ADDRESS = (
     FileKey("bind", "its own address, where that differs, as behind address translation", "its `host`"),
     FileKey(
         "port",
-        f"first of its {PORTS_PER_NODE} UDP ports: control, packets, packets to forward; each further stripe uses the "
-        f"next {PORTS_PER_NODE}",
+        f"first of its {PORTS_PER_NODE} ports: control, packets, packets to forward, edge; each further stripe uses "
+        f"the next {PORTS_PER_NODE}",
         "by its position in the file, from `port` of `[core]` on",
         "port",
     ),
@@ -225,7 +225,7 @@ def _check_nodes(nodes: list[_Node], ids: list[int], report: ProblemReport) -> N
 def _check_addresses(draft: Draft, fields_of: Mapping[str, Fields]) -> None:
     """Check that all nodes have a host if one has, that no two have one address, and that all ports exist."""
     network = draft.network
-    if draft.report.problems or network.transport == "multicast":
+    if draft.report.problems or (network.transport == "multicast" and not network.edge.unicast):
         return
     hosted = next((name for name, each in network.addresses.items() if each.host), None)
     for name, fields in fields_of.items():
