@@ -81,7 +81,13 @@ def perform(
     verdict = judge(data, [member.place.part for member in cluster.releasing], run.problems)
     check_floors(cluster, network.stripes[0].name, verdict)
     for member in cluster.members.values():
-        print(member.place.part, {key: member.status.get(key) for key in ("datagrams_in", "datagrams_out", "late")})
+        print(
+            member.place.part,
+            {
+                key: member.status.get(key)
+                for key in ("state", "datagrams_in", "datagrams_out", "unknown_address", "late")
+            },
+        )
     late = {each.name: f"{each.late} of {each.records} records" for each in verdict.receivers}
     print("hold", network.timing().hold_ns, "late", late, "latency", verdict.latency_ns, "spread", verdict.spread_ns)
     assert verdict.problems == []
