@@ -34,7 +34,7 @@ def problems(source: str) -> list[str]:
 
 def test_a_file_without_a_transport_uses_multicast() -> None:
     network = parse_network(TEXT)
-    assert (network.transport, network.core.ttl, network.carriage.packet_bytes) == ("multicast", None, 1_400)
+    assert (network.transport, network.core.ttl, network.carriage.packet_bytes) == ("multicast", 32, 1_400)
 
 
 def test_without_addresses_every_node_has_ports_of_its_own_on_loopback() -> None:
@@ -108,7 +108,7 @@ def test_a_node_without_a_host_among_others_is_an_error() -> None:
             'receiver "tokyo-1" has host = "239.1.2.3": it must be an IPv4 address or a host name, such as '
             '"203.0.113.5"',
         ),
-        (text(more="ttl = 0"), "[core] has ttl = 0: it must be an integer from 1 to 255"),
+        (TEXT.replace("ttl = 32", "ttl = 0"), "[core] has ttl = 0: it must be an integer from 1 to 255"),
         (
             TEXT.replace("[core]", '[core]\ntransport = "unicast"').replace("port = 30001", "port = 65530"),
             "[core] port must leave 52 ports for all nodes, up to 65535",
@@ -135,7 +135,8 @@ def test_only_sites_of_three_receivers_use_multicast() -> None:
 
 
 def test_multicast_between_sites_with_ttl_1_is_a_warning() -> None:
-    (warning,) = [each for each in warnings(parse_network(TEXT)) if "ttl" in each]
+    near = TEXT.replace("ttl = 32", "ttl = 1")
+    (warning,) = [each for each in warnings(parse_network(near)) if "ttl" in each]
     assert warning.startswith("Nodes are at 5 sites, and `ttl` of [core] is 1: multicast does not leave a link.")
-    for fixed in (TEXT.replace("[core]", "[core]\nttl = 8"), text()):
+    for fixed in (TEXT, near.replace("[core]", '[core]\ntransport = "unicast"')):
         assert not [each for each in warnings(parse_network(fixed)) if "ttl" in each]

@@ -97,7 +97,7 @@ def send_records(
     """
     config, now = ring_config(network, stripe), time.time_ns()
     source = Source(config, CONTROL_SOURCE, incarnation, JournalImage(), now)
-    sockets = open_core(network, stripe, CONTROL_SOURCE, interface)
+    sockets = open_core(network, stripe, CONTROL_SOURCE, interface, hears_data=False)
     driver = Driver(CONTROL_SOURCE, config.domain, source, sockets, NodeStore(), work=_Sender(source, payloads))
     try:
         until = time.monotonic() + timeout_s
