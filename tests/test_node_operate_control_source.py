@@ -61,7 +61,7 @@ def token(slot: int, *marks: Mark, runs: tuple[Run, ...] = ()) -> Token:
 
 @pytest.fixture
 def group(monkeypatch: pytest.MonkeyPatch) -> type[Group]:
-    monkeypatch.setattr(control_source, "CoreSockets", Group)
+    monkeypatch.setattr(control_source, "open_core", Group)
     Group.sent, Group.answers = [], []
     return Group
 

@@ -114,13 +114,25 @@ class GroupSockets:
         joined = self._joined.setdefault(place, [])
         for group, line in zip(self._groups, self.lines, strict=True):
             if place < group.count:
-                joined.append(made := join(group.at(place), self._interface))
+                joined.append(made := self.make(group, place))
                 self.line_of[made] = line
                 if self.reading:
                     self._loop.add_reader(made.fileno(), self._on_readable, made)
 
+    def make(self, group: MulticastGroup, place: int) -> socket.socket:
+        """Return a socket that receives the packets of one group of a range."""
+        return join(group.at(place), self._interface)
+
+    def forget(self, each: socket.socket) -> None:
+        """Prepare to close the socket of a group."""
+
+    def take_reply(self, each: socket.socket, datagram: bytes, source: Address) -> bool:
+        """Return whether a datagram is no packet, but a reply to these sockets."""
+        return False
+
     def leave(self, place: int) -> None:
         for each in self._joined.pop(place, []):
+            self.forget(each)
             if self.reading:
                 self._loop.remove_reader(each.fileno())
             del self.line_of[each]

@@ -26,7 +26,7 @@ from zlib import crc32
 
 from levelcast.client.floor_input import FloorCounts, FloorInput
 from levelcast.client.packet_queue import MAX_PACKET_BYTES, PacketQueue
-from levelcast.client.source_loop import FloorSeat, SourceLoop
+from levelcast.client.source_loop import FloorSeat, OwnSockets, SourceLoop
 from levelcast.errors import NetError, describe
 from levelcast.network import Network, SymbolDirectory, load_network
 from levelcast.network.placement import Placement, links_to, place_of, places
@@ -98,7 +98,9 @@ class Publisher(FloorCounts):
             self._own_loop = loop is None
             if self._own_loop:
                 undo.callback(self._loop.close)
-            sockets = self._loop.seat()
+            sockets = self._loop.seat(place.id)
+            if isinstance(sockets, OwnSockets):
+                undo.callback(sockets.close)
             definitions = self.directory.definitions(self.floor, now)
             self.source = source
             self.progress = progress
@@ -114,6 +116,7 @@ class Publisher(FloorCounts):
                 keeper,
                 impairment=impairment,
                 work=self.queue,
+                overlay=sockets.sockets if isinstance(sockets, OwnSockets) else None,
                 on_event=None if self._log is None else self._log.add,
             )
             self._seat = FloorSeat(self._driver, sockets, self.queue)

@@ -1,12 +1,13 @@
 """Run the sources of several floors in one thread over one pair of sockets.
 
 Each floor has its own `Driver`, journal and links, as a process would have. Datagrams of the group are received
-once; only tokens are decoded for each floor.
+once; only tokens are decoded for each floor. Without multicast every floor has sockets of its own, at its address.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,7 +17,9 @@ from threading import Condition, Lock, Thread
 from levelcast.client.packet_queue import PacketQueue
 from levelcast.native.layout import KIND_AT
 from levelcast.network import Network
+from levelcast.runtime.core_sockets import open_core
 from levelcast.runtime.driver import LONGEST_SLEEP_NS, Driver
+from levelcast.runtime.overlay_sockets import OverlaySockets
 from levelcast.runtime.sockets import LOOPBACK, Arrival, CoreSockets, usable
 from levelcast.wire.header import sender_of
 from levelcast.wire.messages import Data
@@ -41,12 +44,25 @@ class SharedSockets:
         """Do nothing: the loop closes the sockets."""
 
 
+class OwnSockets:
+    """A floor's own sockets in a loop, without multicast. Its `wait` never sleeps: the loop sleeps for all floors."""
+
+    def __init__(self, sockets: OverlaySockets) -> None:
+        self.sockets = sockets
+        self.inbox: list[Arrival] = []
+        self.learn, self.send, self.send_buffer = sockets.learn, sockets.send, sockets.send_buffer
+        self.drain, self.close, self.filenos = sockets.drain, sockets.close, sockets.filenos
+
+    def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]:
+        return self.sockets.wait(0, others, packets=packets)
+
+
 @dataclass(eq=False, slots=True)
 class FloorSeat:
     """One floor of a loop."""
 
     driver: Driver
-    sockets: SharedSockets
+    sockets: SharedSockets | OwnSockets
     queue: PacketQueue
 
     def due_ns(self) -> int | None:
@@ -59,7 +75,8 @@ class SourceLoop:
     """One thread that drives the floors of one stripe over one pair of sockets."""
 
     def __init__(self, network: Network, stripe: int | str = 0, interface: str = LOOPBACK) -> None:
-        group = network.core_group(stripe)
+        self._network = network
+        self._interface = interface
         self.stripe = network.stripe(stripe).name
         self.changed = Condition()
         """Notified after every turn; guards the queues of the floors."""
@@ -69,10 +86,15 @@ class SourceLoop:
         """Time of the last datagram from the ring; 0: none."""
         self.watchers: list[Callable[[], None]] = []
         """Called after every turn, in the loop's thread."""
-        with usable(interface):
-            self._core = CoreSockets(group.address, group.port, interface, hears_data=False)
-        self._core.trains = self._core.trains and network.carriage.trains
-        self.warning = self._core.warning
+        self._core: CoreSockets | None = None
+        self.warning: str | None = None
+        if network.transport == "multicast":
+            group = network.core_group(stripe)
+            with usable(interface):
+                ttl = group.ttl or 1
+                self._core = CoreSockets(group.address, group.port, interface, hears_data=False, ttl=ttl)
+            self._core.trains = self._core.trains and network.carriage.trains
+            self.warning = self._core.warning
         self._seats: list[FloorSeat] = []
         self._nodes: frozenset[int] = frozenset()
         self._turning = Lock()
@@ -88,9 +110,15 @@ class SourceLoop:
         with suppress(BlockingIOError):  # the pipe is full, so the loop will wake
             os.write(self._rope, b"x")
 
-    def seat(self) -> SharedSockets:
-        """Return sockets for one more floor."""
-        return SharedSockets(self._core)
+    def seat(self, floor: int) -> SharedSockets | OwnSockets:
+        """Return sockets for one more floor, by its id."""
+        if self._core is not None:
+            return SharedSockets(self._core)
+        sockets = open_core(self._network, self.stripe, floor, self._interface)
+        assert isinstance(sockets, OverlaySockets)
+        sockets.trains = sockets.trains and self._network.carriage.trains
+        self.warning = sockets.warning
+        return OwnSockets(sockets)
 
     def add(self, seat: FloorSeat) -> None:
         with self._turning:
@@ -114,7 +142,8 @@ class SourceLoop:
         for seat in list(self._seats):
             self.remove(seat)
         if self._bell >= 0:
-            self._core.close()
+            if self._core is not None:
+                self._core.close()
             os.close(self._bell)
             os.close(self._rope)
             self._bell = self._rope = -1
@@ -131,20 +160,34 @@ class SourceLoop:
         now = time.time_ns()
         dues = [due for seat in self._seats if (due := seat.due_ns()) is not None]
         until = min(now + LONGEST_SLEEP_NS, *dues) if dues else now + LONGEST_SLEEP_NS
-        came, rung = self._core.wait(max(0, until - now) / 1e9, (self._bell,))
-        if rung:
-            os.read(self._bell, 4096)
-        arrivals = [arrival for arrival in self._core.drain() if self._matters(arrival[0])] if came else []
+        arrivals, ready = self._sleep(max(0, until - now) / 1e9)
         with self._turning:
             now = time.time_ns()
             for seat in self._seats:
                 seat.sockets.inbox += arrivals
                 due = seat.due_ns()
-                if arrivals or (due is not None and due <= now):
+                if arrivals or seat.sockets in ready or (due is not None and due <= now):
                     seat.driver.turn()
-        if arrivals:
+        if arrivals or ready:
             self.heard_ns = now
         self._notify()
+
+    def _sleep(self, timeout_s: float) -> tuple[list[Arrival], list[OwnSockets]]:
+        """Sleep until an arrival; return the group's arrivals, and the sockets of floors that have some."""
+        if self._core is not None:
+            came, rung = self._core.wait(timeout_s, (self._bell,))
+            ready: list[OwnSockets] = []
+        else:
+            owned = [seat.sockets for seat in self._seats if isinstance(seat.sockets, OwnSockets)]
+            filenos = [fileno for each in owned for fileno in each.filenos]
+            readable = select.select((*filenos, self._bell), (), (), timeout_s)[0]
+            came, rung = False, [each for each in readable if each == self._bell]
+            ready = [each for each in owned if any(fileno in readable for fileno in each.filenos)]
+        if rung:
+            os.read(self._bell, 4096)
+        if self._core is None or not came:
+            return [], ready
+        return [arrival for arrival in self._core.drain() if self._matters(arrival[0])], ready
 
     def _notify(self) -> None:
         with self.changed:

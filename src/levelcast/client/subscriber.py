@@ -29,7 +29,7 @@ import secrets
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
 from typing import Any, Literal
@@ -40,6 +40,7 @@ from levelcast.client.edge_sockets import GroupSockets, groups_of, line_room, re
 from levelcast.client.line_stats import LineStats
 from levelcast.client.streams import FRESH_NS, Streams
 from levelcast.client.symbol_filter import SymbolFilter
+from levelcast.client.unicast_sockets import UnicastSockets
 from levelcast.edge.subscriber import delivery
 from levelcast.edge.subscriber.delivery import Ask, Complete, Deliver, Ended, Grade, Lost, Stuck, SubscriberCounts
 from levelcast.edge.subscriber.plan_follower import (
@@ -55,7 +56,7 @@ from levelcast.edge.subscriber.plan_follower import (
 )
 from levelcast.edge.subscriber.together import TogetherCounts, TogetherQueue
 from levelcast.errors import NetError
-from levelcast.network import Network, load_network
+from levelcast.network import MulticastGroup, Network, load_network
 from levelcast.network.model import LONGEST_TOGETHER_NS
 from levelcast.network.sessions import stripe_session
 from levelcast.runtime.clock_sync import chrony_tracking, kernel_clock
@@ -102,6 +103,7 @@ class Subscriber:
     | `arrivals`  | true: `lines` record the arrival time of the first byte of each slot, to measure the spread |
     | `on_event`  | called with `Lost`, `Stuck`, `Ended`, `Replaced` (another plan is active) and `Unfit` as they happen |
     | `interface` | address of the interface of the groups; default: loopback |
+    | `transport` | "multicast", or "unicast": register with the edges of the region, which send copies of the packets |
 
     The iterator stops when every received session has ended.
     """  # fmt: skip # noqa: E501 - a table
@@ -122,6 +124,7 @@ class Subscriber:
         arrivals: bool = False,
         on_event: Callable[[Event], None] | None = None,
         interface: str = LOOPBACK,
+        transport: Literal["multicast", "unicast"] = "multicast",
         config: delivery.SubscriberConfig | None = None,
     ) -> None:
         self.network = network if isinstance(network, Network) else load_network(network)
@@ -153,7 +156,7 @@ class Subscriber:
         self._report_timer: asyncio.TimerHandle | None = None
         self._name = secrets.randbits(64)
         """The subscriber in its reports."""
-        self._sockets = GroupSockets(self.groups, interface, self._readable, arrivals=arrivals)
+        self._sockets = _open_sockets(self.network, self.groups, transport, interface, self._readable, arrivals)
         self._closed = False
 
     @property
@@ -360,6 +363,8 @@ class Subscriber:
             line = self._sockets.line_of[each]
             came_ns = time.time_ns() - (time.monotonic_ns() - now)
             messages, before = 0, self._known
+            take_reply = self._sockets.take_reply
+            arrived = [(item, of) for item, of in arrived if isinstance(item, Block) or not take_reply(each, item, of)]
             for item, source in arrived:
                 session = self._streams.hear(item, source, now)
                 if self._core is None or self._core.wants(session):
@@ -514,6 +519,21 @@ class Subscriber:
 
 def _packets(item: bytes | Block) -> int:
     return item.packets if type(item) is Block else 1
+
+
+def _open_sockets(
+    network: Network,
+    groups: Sequence[MulticastGroup],
+    transport: str,
+    interface: str,
+    on_readable: Callable[[socket.socket], None],
+    arrivals: bool,
+) -> GroupSockets:
+    if transport == "unicast":
+        return UnicastSockets(network, groups, interface, on_readable, arrivals=arrivals)
+    if transport != "multicast":
+        raise NetError(f'"{transport}" is not a transport of a subscriber; use "multicast" or "unicast"')
+    return GroupSockets(groups, interface, on_readable, arrivals=arrivals)
 
 
 # -- arguments --------------------------------------------------------------------------------------------

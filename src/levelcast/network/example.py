@@ -247,6 +247,7 @@ process = {process:<12}# time to handle a request and its reply, including the j
 [core]
 address = "{core_address}"
 port = {core_port}
+ttl = 32  # hop limit of its packets; without multicast between the sites, set transport (docs/cloud.md)
 
 [edge]
 watermark = "100ms"  # interval of watermarks: the time up to which a group is complete

@@ -21,6 +21,7 @@ from levelcast.units import BYTES_PER_UNIT, NS_PER_AGE_UNIT, NS_PER_UNIT, RATE_P
 LONGEST_NS = 3_600_000_000_000
 _TEXT_LIMIT = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*\.?", re.ASCII)
 _IDENTIFIER = re.compile(r"[0-9a-f]{16}")
 _NAME_RULE = 'up to 64 letters, digits, "-", "_" or ".", without spaces'
 
@@ -224,6 +225,21 @@ class Fields:
     def address(self, key: str) -> str | None:
         """Return an IPv4 address of one machine."""
         return self._ipv4(key, 'an IPv4 address of this machine, such as "127.0.0.1"', multicast=False)
+
+    def host(self, key: str) -> str | None:
+        """Return an IPv4 address, or a name that has one."""
+
+        def accept(value: object) -> str | None:
+            if not isinstance(value, str) or not _HOST.fullmatch(value):
+                return None
+            if not value.replace(".", "").isdigit():
+                return value
+            with suppress(ValueError):
+                if not ipaddress.IPv4Address(value).is_multicast:
+                    return value
+            return None
+
+        return self.read(key, accept, 'an IPv4 address or a host name, such as "203.0.113.5"')
 
     def multicast(self, key: str, missing: str = "") -> str | None:
         """Return an IPv4 multicast address."""

@@ -26,6 +26,8 @@ from levelcast.timing.secondary import secondary_bound_ns
 Witness = Literal["majority", "all"] | int
 Durable = Literal["process", "power"]
 Leap = Literal["stop", "smear"]
+Transport = Literal["multicast", "unicast", "sites"]
+"""Transport of the core: multicast; unicast to every node; or multicast within a site and unicast between sites."""
 Nack = int | tuple[int, ...] | Literal["tree"]
 """Sets of receivers that send requests in turn: their number, their sizes, or the tree (MS §5.2)."""
 
@@ -89,6 +91,18 @@ class Floor:
 
 
 AnyNode = ReceiverNode | SecondaryNode | ReformationNode | Floor
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAddress:
+    """Where a node is reached, as far as the file has it; `levelcast.network.addresses` has the defaults."""
+
+    host: str | None = None
+    """Address or name at which nodes of other sites reach it."""
+    bind: str | None = None
+    """Its own address, where that differs from `host`; nodes of its site use it."""
+    port: int | None = None
+    """Its first UDP port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +250,10 @@ class Edge:
     packet_bytes: int = 1_400
     trains: bool = False
     """Off by default: a plain listener on the same machine and a capture must receive plain packets."""
+    unicast: int = 0
+    """Maximum number of registrations of subscribers without multicast, per receiver and stripe; 0: none."""
+    unicast_rate_bytes: int = 12_500_000
+    """Maximum rate in bytes/s of one receiver's copies for them, per stripe."""
     store_bytes: int = 64 << 20
     """Size of a receiver's store of sent packets for retransmission."""
 
@@ -315,6 +333,11 @@ class Network:
     """Interval at which every node probes the others; None: no probes."""
     given_id: int | None = None
     """Identifier set in the file."""
+    transport: Transport = "multicast"
+    operator: str | None = None
+    """Address from which commands change a running network, with a transport other than multicast."""
+    addresses: Mapping[str, NodeAddress] = field(default_factory=dict)
+    """Addresses in the file, by node."""
 
     @property
     def id(self) -> int:
@@ -359,7 +382,17 @@ class Network:
         place = names.index(name)
         if stripe is None:
             stripe = next((floor.stripe for floor in self.floors if floor.name == name), 0)
-        return self.status.address, self.status.port + self.stripe(stripe).index * len(names) + place
+        host = self.addresses.get(name, NodeAddress()).host or self.status.address
+        return host, self.status.port + self.stripe(stripe).index * len(names) + place
+
+    def status_listen_address(self, name: str, stripe: int | str | None = None) -> tuple[str, int] | None:
+        """Return the address at which a node serves its status: its own one, if it has a `host`."""
+        address = self.status_address(name, stripe)
+        given = self.addresses.get(name, NodeAddress())
+        if address is None or self.status is None or given.host is None:
+            return address
+        own = self.status.address if self.status.address != Status(1).address else given.bind or given.host
+        return own, address[1]
 
     def stripe(self, stripe: int | str = 0) -> Stripe:
         """Return a stripe by its name or index. Raise KeyError if it is unknown."""
@@ -371,7 +404,8 @@ class Network:
     def core_group(self, stripe: int | str = 0) -> MulticastGroup:
         """Return the multicast group of a stripe's ring: control at its port, packets at the next one."""
         found = self.stripe(stripe)
-        return MulticastGroup(found.name, self.core.address, self.core.port + PORTS_PER_STRIPE * found.index)
+        port = self.core.port + PORTS_PER_STRIPE * found.index
+        return MulticastGroup(found.name, self.core.address, port, ttl=self.core.ttl)
 
     def region_of(self, receiver: str) -> str:
         """Return the region of a receiver's or secondary's site. Raise KeyError if it is unknown."""

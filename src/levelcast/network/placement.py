@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from levelcast.errors import NetError
-from levelcast.network import Floor, Link, Network
+from levelcast.network.model import Floor, Link, Network
 from levelcast.network.roles import ROLES, RoleKind
 
 

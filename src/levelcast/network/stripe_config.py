@@ -30,6 +30,7 @@ def ring_config(network: Network, stripe: int | str = 0) -> StripeConfig:
         lines=_lines(network),
         homes={each.id: ids[each.home] for each in network.secondaries},
         nack=network.nack(stripe),
+        multicast=network.transport == "multicast",
         network=network.id,
         sources=frozenset({CONTROL_SOURCE, *(floor.id for floor in network.floors if floor.stripe == found.name)}),
     )

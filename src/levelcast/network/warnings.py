@@ -15,6 +15,7 @@ def warnings(network: Network, stripe: int | str = 0) -> list[str]:
     """Return warnings about valid but questionable settings."""
     return [
         *_membership_warnings(network),
+        *_transport_warnings(network),
         *_secondary_warnings(network, stripe),
         *line_assignment.warnings(network),
         *_timing_warnings(network, stripe),
@@ -65,6 +66,15 @@ def _membership_warnings(network: Network) -> Iterator[str]:
         yield f'There is one reformation server: while "{name}" is down, the ring cannot be reformed.'
     if not network.floors:
         yield "[[floor]] is missing: nothing will be sent."
+
+
+def _transport_warnings(network: Network) -> Iterator[str]:
+    if network.transport != "multicast" or (network.core.ttl or 1) > 1 or len(network.core_sites) < 2:
+        return
+    yield (
+        f"Nodes are at {len(network.core_sites)} sites, and `ttl` of [core] is 1: multicast does not leave a link. "
+        "On several machines set `ttl`, or the transport unicast or sites ([core])."
+    )
 
 
 def _secondary_warnings(network: Network, stripe: int | str) -> Iterator[str]:

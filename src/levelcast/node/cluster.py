@@ -91,7 +91,8 @@ class Cluster:
 
     Without `floors`, other processes such as `levelcast publish` run the floors: two processes must not run one floor.
     A fork `server` that is already running is used, and closed with the last node. `holds` are the hold times in ns of
-    stripes for which the file has none.
+    stripes for which the file has none. Without multicast, `loopback_port` is the first of the nodes' ports on
+    loopback; None: they use the addresses of the file.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Cluster:
         floors: bool = True,
         server: ForkServer | None = None,
         holds: Mapping[str, int] | None = None,
+        loopback_port: int | None = None,
     ) -> None:
         self.network = network
         self.data = data
@@ -115,6 +117,7 @@ class Cluster:
         }
         self._file = file
         self._holds = holds or {}
+        self._loopback_port = loopback_port
         self._options = options
         self._launcher = launcher
         self._server = server
@@ -190,6 +193,8 @@ class Cluster:
             arguments += ["--stripe", place.stripe]
         if place.stripe in self._holds:
             arguments += ["--hold", f"{self._holds[place.stripe] // 1_000_000}ms"]
+        if self._loopback_port is not None:
+            arguments += ["--loopback", str(self._loopback_port)]
         if options.impair:
             arguments.append("--impair")
         if place.role.publishes and options.rate > 0:

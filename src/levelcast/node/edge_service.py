@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 import errno
+import secrets
 import socket
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
@@ -30,16 +31,20 @@ from levelcast.edge.server.feed import Feed
 from levelcast.edge.server.machine import EdgeConfig, EdgeEffect, EdgeServer, Multicast, Reply
 from levelcast.edge.server.packetizer import GatherConfig, SessionMap
 from levelcast.edge.server.plan_switch import PlanLimits
+from levelcast.edge.server.registrations import Registrations
 from levelcast.edge.server.retransmit_store import RetransmitConfig
 from levelcast.errors import NetError
 from levelcast.network import MulticastGroup, Network, Stripe
+from levelcast.network.addresses import EDGE_CHANNEL, CoreAddress
 from levelcast.network.line_assignment import LineAssignment, scope_ttl
 from levelcast.network.sessions import stripe_session
 from levelcast.node.edge_state_files import EdgeFiles
 from levelcast.node.line_budget_file import line_budgets
 from levelcast.node.snapshot_server import SnapshotServer
 from levelcast.protocol.effects import Release
-from levelcast.runtime.sockets import Address, SendCounts, Sender, why_not_bound
+from levelcast.runtime.overlay_sockets import resolve
+from levelcast.runtime.sockets import LOOPBACK, Address, SendCounts, Sender, why_not_bound
+from levelcast.wire.registration import REGISTRATION_BYTES
 
 SEND_BUFFER = 4 << 20
 REQUEST_BUFFER = 4 << 20
@@ -59,13 +64,13 @@ def _address(first: str, port: int, number: int) -> Address:
     return str(IPv4Address(first) + number), port
 
 
-def _open_sockets(interface: str, ttl: int) -> tuple[socket.socket, socket.socket]:
-    """Open a UDP and a TCP socket with the same port number."""
-    for _ in range(_PORT_ATTEMPTS):
+def _open_sockets(interface: str, ttl: int, port: int = 0) -> tuple[socket.socket, socket.socket]:
+    """Open a UDP and a TCP socket with the same port number; with 0, any that is free."""
+    for _ in range(1 if port else _PORT_ATTEMPTS):
         udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
-            udp.bind((interface, 0))
+            udp.bind((interface, port))
             tcp.bind(udp.getsockname())
             udp.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
             udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, REQUEST_BUFFER)
@@ -82,6 +87,9 @@ def _open_sockets(interface: str, ttl: int) -> tuple[socket.socket, socket.socke
             why = why_not_bound(error, "[edge]")
             raise NetError(f"the edge cannot open a socket on {interface}: {why}") from error
         return udp, tcp
+    if port:
+        why = "set `port` of the node in the network file, or stop the other program"
+        raise NetError(f"the edge cannot use port {port} on {interface}: already in use; {why}")
     raise NetError(f"the edge found no port on {interface} that is free for both UDP and TCP; stop some programs")
 
 
@@ -114,12 +122,13 @@ class EdgeService:
         held: Callable[[int], tuple[str, ...]] = lambda _: (),
         config: EdgeConfig | None = None,
         ring_hold_ns: Callable[[int | None], int] = lambda _: 0,
+        address: CoreAddress | None = None,
     ) -> None:
         """Open the edge of a receiver with the tape in `directory`. The tape must have been repaired before.
 
         `ring_ns` returns the time at which the ring is due next: deferrable work is not done then. `held` returns the
         lines that are assigned to the receiver at a time. `ring_hold_ns` returns the hold time of a slot before all
-        timing records, or 0.
+        timing records, or 0. `address` is that of the node; subscribers without multicast register at its edge port.
         """
         self.counts = EdgeCounts()
         self._lines = LineAssignment(network, receiver)
@@ -144,7 +153,14 @@ class EdgeService:
         self.server = EdgeServer(self._files.restore(first, network.tape.segment_records), now, config, budgets)
         self._ttls = {group.name: scope_ttl(network, receiver, group) for group in edge.groups}
         self._socket_ttl = edge.ttl
-        self._udp, tcp = _open_sockets(interface, edge.ttl)
+        self.registrations: Registrations | None = None
+        port = 0
+        if edge.unicast and address is not None:
+            self.registrations = Registrations(secrets.token_bytes(16), edge.unicast, edge.unicast_rate_bytes)
+            port = address.port + EDGE_CHANNEL
+            interface = resolve(address.bind) if interface == LOOPBACK else interface
+        self._places = {group.name: place for place, group in enumerate(edge.groups)}
+        self._udp, tcp = _open_sockets(interface, edge.ttl, port)
         self._sender = Sender(self._udp, SendCounts(), edge.trains)
         self._snapshots = SnapshotServer(tcp, self.server.snapshot)
         self.address: Address = self._udp.getsockname()
@@ -171,6 +187,7 @@ class EdgeService:
 
     def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
         """Send a frame's packets."""
+        self._now = now
         self._perform(self.server.released(release, content, now, self._ring_hold_ns(release.frame.slot)))
 
     def step(self, ready: Collection[int], now: int) -> None:
@@ -209,6 +226,7 @@ class EdgeService:
             "clients_dropped": self._snapshots.dropped,
             "together": self.server.reports.status(self._now),
             "states_unsaved": counts.states_unsaved,
+            "unicast": None if self.registrations is None else self.registrations.status(self._now),
             "narrow": {
                 _address(group.address, group.port, number)[0]: {
                     "line": group.name,
@@ -242,6 +260,11 @@ class EdgeService:
         if ttl != self._socket_ttl:  # the group's scope limits the TTL (MS §4.3)
             self._udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
             self._socket_ttl = ttl
+        if self.registrations is not None:
+            packets, size = len(effect.ends) // 4, len(effect.buffer)
+            place = self._places[group.name]
+            for each in self.registrations.addresses(place, effect.number, packets, size, self._now):
+                self._send(cast("Address", each), effect.buffer, effect.ends)
         return self._send(_address(group.address, group.port, effect.number), effect.buffer, effect.ends)
 
     def _send(self, to: Address, buffer: bytes, ends: bytes) -> int:
@@ -271,5 +294,10 @@ class EdgeService:
                 return
             except OSError as error:  # an ICMP error about a reply
                 self.counts.unsent[error.strerror or str(error)] += 1
+                continue
+            if self.registrations is not None and len(request) == REGISTRATION_BYTES:
+                reply = self.registrations.hear(request, source, self._now)
+                if reply is not None:
+                    self._send(source, reply, len(reply).to_bytes(4, "little"))
                 continue
             yield source, request

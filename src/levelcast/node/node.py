@@ -57,9 +57,11 @@ from levelcast.protocol.events import (
 )
 from levelcast.protocol.machine import LEAVE_LIMIT_NS
 from levelcast.runtime.clock_sources import ClockSources
+from levelcast.runtime.core_sockets import open_core, runs_on_one_machine
 from levelcast.runtime.driver import Driver, Service, quiet_before_release
 from levelcast.runtime.impairment import Impairment
 from levelcast.runtime.namesake import claim_name, require_no_namesake
+from levelcast.runtime.overlay_sockets import OverlaySockets
 from levelcast.runtime.realtime import (
     SPIN_NS,
     Realtime,
@@ -68,7 +70,7 @@ from levelcast.runtime.realtime import (
     sharpen_timers,
     take_realtime_priority,
 )
-from levelcast.runtime.sockets import LOOPBACK, CoreSockets, usable
+from levelcast.runtime.sockets import LOOPBACK, CoreSockets
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.disk import require_journal
 from levelcast.storage.tape.stamps import packet_fault
@@ -116,11 +118,11 @@ class Node:
         with ExitStack() as opened:
             self._claim = claim_name(place.part, place.id, config.domain, group.address, group.port)
             opened.callback(self._claim.close)
-            with usable(options.interface):
-                hears_data = place.role.releases
-                self._sockets = CoreSockets(group.address, group.port, options.interface, hears_data=hears_data)
+            interface, hears_data = options.interface, place.role.releases
+            self._sockets = open_core(network, place.stripe, place.id, interface, hears_data=hears_data)
             opened.callback(self._sockets.close)
-            if options.interface != LOOPBACK:  # no other machine is on the loopback interface
+            alone = runs_on_one_machine(self._sockets, interface)
+            if isinstance(self._sockets, CoreSockets) and not alone:
                 require_no_namesake(place.part, place.id, config.domain, self._sockets)
             setup = NodeSetup(network, place, config, data / place.part, now, options, self._note)
             self.role = role = ROLES[place.role.name](setup)
@@ -132,7 +134,6 @@ class Node:
             services: list[Service] = [PathRecorder(log, paths, now, self._note)]
             clock_check = None
             if place.role.releases:
-                alone = options.interface == LOOPBACK  # no other machine is on the loopback interface
                 monotonic_ns = time.monotonic_ns()
                 clock_check = ClockCheck(place.id, config, prober, paths, now, monotonic_ns, one_machine=alone)
                 sources = ClockSources(clock_check)
@@ -161,6 +162,7 @@ class Node:
             paths=paths,
             feedback=role.feedback,
             clock_check=clock_check,
+            overlay=self._sockets if isinstance(self._sockets, OverlaySockets) else None,
             quiet_ns=quiet_before_release(config.timing),
             spin_ns=SPIN_NS if self._become_punctual(options.realtime) else 0,
             on_event=self._note,
@@ -170,10 +172,9 @@ class Node:
         role.store.on_damage = lambda text: self._count(TapeDamaged(0, text))
 
     def _status_pages(self, network: Network, options: NodeOptions) -> Iterator[StatusService]:
-        address = network.status_address(self.place.name, self.place.stripe)
+        address = network.status_listen_address(self.place.name, self.place.stripe)
         if options.status_port is not None:
-            host = network.status.address if network.status is not None else LOOPBACK
-            address = (host, options.status_port) if options.status_port else None
+            address = (address[0] if address else LOOPBACK, options.status_port) if options.status_port else None
         if address is not None:
             pages = {"/probes": self.probes, "/paths": self.paths}
             self._page = StatusService(address, self.role, self._complete, pages, self.place.part, self._names)
@@ -309,6 +310,7 @@ class Node:
             "datagrams_out": counts.sent,
             "unknown_peer": counts.unknown_peer,
             "send_refused": counts.refused,
+            "unknown_address": counts.unknown_address,
             "malformed": dict(counters.malformed),
             "namesakes": counters.namesakes,
             "reports": dict(counters.reports),

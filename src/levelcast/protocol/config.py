@@ -50,6 +50,8 @@ class StripeConfig:
     nack: NackSets | None = None
     """Sets that send requests in turn (MS §5.2); None: all members send immediately. `timing` includes the delay."""
 
+    multicast: bool = True
+    """The core has multicast: a repair that several members miss goes to all (W5)."""
     network: int = 0
     """Network identifier: nodes drop datagrams that have another one."""
     sources: frozenset[int] | None = None

@@ -578,10 +578,10 @@ class Listener(ReceiverHooks):
         """Return the items for the requester alone, and those that go to the core group (rule 5).
 
         Only members of the ring share answers. A secondary gets its own: the rest of the core does not need what a
-        group has missed (MS §4.1).
+        group has missed (MS §4.1). Without multicast each gets its own, unless NACK sets make others wait (W5).
         """
         schedule = self._schedule
-        if schedule is None or request.sender not in schedule.lives:
+        if schedule is None or request.sender not in schedule.lives or not (self.config.multicast or self._askers):
             return items, []
         others_wait = self._others_wait(request, schedule, now)
         return self._scope.split(items, request.sender, now, others_wait=others_wait)

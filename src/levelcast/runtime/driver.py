@@ -135,6 +135,18 @@ class Sockets(Protocol):
     def close(self) -> None: ...
 
 
+class Overlay(Protocol):
+    """The interface of `levelcast.runtime.overlay_sockets.OverlaySockets` beside that of sockets."""
+
+    def is_repeated(self, datagram: bytes, at_ns: int) -> bool:
+        """Return whether a datagram is a token that arrived lately."""
+        ...
+
+    def take(self, data: Data, source: Address, at_ns: int) -> Sequence[Data]:
+        """Return the packets that are new, and forward them if this is the node's duty."""
+        ...
+
+
 class Clock(Protocol):
     def wall_ns(self) -> int: ...
 
@@ -217,6 +229,7 @@ class Driver:
         paths: Paths | None = None,
         feedback: HoldFeedback | None = None,
         clock_check: ClockCheck | None = None,
+        overlay: Overlay | None = None,
         quiet_ns: int = QUIET_NS,
         spin_ns: int = 0,
         on_event: Callable[[Event], None] | None = None,
@@ -235,6 +248,7 @@ class Driver:
         self.paths = paths
         self.feedback = feedback
         self.clock_check = clock_check
+        self._overlay = overlay
         self._quiet_ns = quiet_ns
         self._busy_ns = 0
         """Duration of recent turns that received datagrams: a maximum that decays."""
@@ -436,7 +450,9 @@ class Driver:
                     self.counters.namesakes += 1
                 else:
                     self._learn(datagram.source, source)
-                    batch.append(datagram)
+                    batch += [datagram] if self._overlay is None else self._overlay.take(datagram, source, at_ns)
+                continue
+            if self._overlay is not None and self._overlay.is_repeated(datagram, at_ns):
                 continue
             if self._drops_beats and len(datagram) > KIND_AT and datagram[KIND_AT] == KIND_BEAT:
                 continue  # unread: beats are most of the traffic of an idle ring
@@ -457,7 +473,12 @@ class Driver:
                     self._measure(message, at_ns)
                 elif isinstance(message, ReleaseRow) and self.feedback is not None:
                     self.feedback.hear(message, at_ns)
-                if type(message) in self._listens:
+                if type(message) not in self._listens:
+                    continue
+                if self._overlay is not None and isinstance(message, Data):
+                    for part in self._overlay.take(message, source, at_ns):
+                        self._take(part, batch)
+                else:
                     self._take(message, batch)
         return batch
 
@@ -554,7 +575,7 @@ class Driver:
     def _send(self, to: int, message: Message) -> None:
         if isinstance(message, Data) and to == GROUP:
             to = RECEIVERS
-        elif type(message) is GroupInvite and to not in self._known:
+        elif type(message) is GroupInvite and to not in self._known and self._overlay is None:
             to = GROUP  # its address is unknown since the start of this server: invite the group, and it replies
         if self._outbox and self._outbox_to != to:
             self._flush()

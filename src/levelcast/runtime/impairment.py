@@ -2,8 +2,9 @@
 
 So one machine can emulate the network: every node delays datagrams from another node by the delay of the link between
 their sites, and drops the same fraction. The delay counts from the kernel's receive time, so a process that runs late
-does not add to it. A seed gives the same random numbers, but arrivals differ between runs: only
-the simulator is reproducible.
+does not add to it. Without multicast the link is that of the node that sent the copy, not of the author, so that a
+forwarded packet has the delay and loss of both links. A seed gives the same random numbers, but arrivals differ between
+runs: only the simulator is reproducible.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from random import Random
 
 from levelcast.network import Link
-from levelcast.runtime.sockets import Arrival
+from levelcast.runtime.sockets import Arrival, Via
 from levelcast.wire.header import sender_of
 
 
@@ -39,7 +40,7 @@ class Impairment:
         random = self._rng.random
         for datagram, source, received_ns in arrivals:
             assert isinstance(datagram, bytes)  # delay and loss apply to each datagram separately
-            sender = sender_of(datagram)
+            sender = source.node if isinstance(source, Via) else sender_of(datagram)
             link = self.links.get(sender, Link(0)) if sender is not None else Link(0)
             if link is None or random() < link.loss_ratio:
                 self.lost += 1

@@ -27,7 +27,7 @@ import os
 import select
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate
@@ -47,12 +47,27 @@ MAX_DRAIN = 128
 MAX_DRAIN_BYTES = RECEIVE_BUFFER
 NO_ROOM = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS, errno.ENOMEM, errno.ECONNREFUSED})
 """Errors of a send that lost its datagrams but do not affect the next one."""
+NODE_TABLE = "the node"
+"""The table of a node in the network file, as the owner of a port in errors."""
 _UDP_GRO = 104
 _SO_TIMESTAMPNS = 35
 _END = struct.Struct("<I")
 
 Address = tuple[str, int]
 Buffer = bytes | bytearray | memoryview
+
+
+class Via(tuple[str, int]):
+    """The address of a node that the network file names, with what an arrival from it means."""
+
+    node: int
+    forward: bool
+    """Packets that arrived there are to be forwarded (`levelcast.overlay.fanout`)."""
+
+    def __new__(cls, address: Address, node: int, *, forward: bool = False) -> Via:
+        via = super().__new__(cls, address)
+        via.node, via.forward = node, forward
+        return via
 
 
 Arrival = tuple[bytes | Data, Address, int]
@@ -70,6 +85,8 @@ class SendCounts:
     """Datagrams that the kernel had no buffer for."""
     trains: int = 0
     """Sends of more than one datagram in one call."""
+    unknown_address: int = 0
+    """Received datagrams from an address that the network file does not name, which are dropped."""
 
 
 class CoreSockets:
@@ -83,6 +100,7 @@ class CoreSockets:
         *,
         hears_data: bool = True,
         receive_buffer: int = RECEIVE_BUFFER,
+        ttl: int = 1,
     ) -> None:
         self.group: Address = (group, port)
         self.data: Address = (group, port + 1)
@@ -92,12 +110,11 @@ class CoreSockets:
         self.warning: str | None = None
         """A problem of the configuration, as one line."""
         self._sockets: tuple[socket.socket, ...] = ()
-        own = _udp()
+        own = udp()
         with ExitStack() as opened:
             opened.callback(own.close)
-            _bind(own, interface, 0)
-            own.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
-            own.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+            bind(own, interface, 0)
+            send_multicast(own, interface, ttl)
             listeners = []
             for address in (self.group, self.data) if hears_data else (self.group,):
                 listeners.append(listener(*address, interface))
@@ -108,15 +125,10 @@ class CoreSockets:
         self._control = self._filenos[:2]
         self._data = self._filenos[2] if hears_data else None
         for each in self._sockets:
-            _stamp_arrivals(each)
+            stamp_arrivals(each)
         self._sender = Sender(own, self.counts, all(takes_trains(each) for each in self._sockets))
         self.address: Address = own.getsockname()
-        smallest = min(_ask_for_buffer(each, receive_buffer) for each in self._sockets)
-        if smallest < receive_buffer:
-            self.warning = (
-                f"a receive buffer has {smallest >> 10} KiB instead of {receive_buffer >> 10} KiB, so bursts will be "
-                f"lost and repaired; run: sysctl -w net.core.rmem_max={receive_buffer}"
-            )
+        self.warning = enlarge_buffers(self._sockets, receive_buffer)
 
     # -- receiving ----------------------------------------------------------------------------------------
 
@@ -210,16 +222,16 @@ class Sender:
         return len(ends) // _END.size - sent, OSError(error, os.strerror(error))
 
 
-def _udp() -> socket.socket:
+def udp() -> socket.socket:
     return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
 
 def listener(group: str, port: int, interface: str, whose: str = "[core]") -> socket.socket:
     """Return a socket that joins a group, shared with others on this machine; `whose` names the port in errors."""
-    listening = _udp()
+    listening = udp()
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _bind(listening, group, port, whose)
+        bind(listening, group, port, whose)
         try:
             membership = socket.inet_aton(group) + socket.inet_aton(interface)
             listening.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
@@ -236,7 +248,7 @@ def listener(group: str, port: int, interface: str, whose: str = "[core]") -> so
     return listening
 
 
-def _bind(each: socket.socket, host: str, port: int, whose: str = "[core]") -> None:
+def bind(each: socket.socket, host: str, port: int, whose: str = "[core]") -> None:
     try:
         each.bind((host, port))
     except OSError as error:
@@ -251,8 +263,28 @@ def why_not_bound(error: OSError, whose: str) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"permission denied; set the port of {whose} to 1024 or above in the network file"
     if error.errno == errno.EADDRNOTAVAIL:
+        if whose == NODE_TABLE:
+            return "address not found on this machine; set `bind` of the node to one of `ip -4 address`"
         return "address not found on this machine; pass --interface with one of `ip -4 address`"
     return error.strerror or str(error)
+
+
+def send_multicast(each: socket.socket, interface: str, ttl: int) -> None:
+    """Send multicasts of a socket over an interface, also to this machine, across at most `ttl` links."""
+    each.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
+    each.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+    each.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
+
+
+def enlarge_buffers(sockets: Iterable[socket.socket], wanted: int) -> str | None:
+    """Request receive buffers; return a warning if one is smaller than wanted."""
+    smallest = min(_ask_for_buffer(each, wanted) for each in sockets)
+    if smallest >= wanted:
+        return None
+    return (
+        f"a receive buffer has {smallest >> 10} KiB instead of {wanted >> 10} KiB, so bursts will be "
+        f"lost and repaired; run: sysctl -w net.core.rmem_max={wanted}"
+    )
 
 
 def _ask_for_buffer(each: socket.socket, wanted: int) -> int:
@@ -261,7 +293,7 @@ def _ask_for_buffer(each: socket.socket, wanted: int) -> int:
     return each.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
 
 
-def _stamp_arrivals(each: socket.socket) -> None:
+def stamp_arrivals(each: socket.socket) -> None:
     """Enable the kernel's receive times; without them, an arrival has the time at which it is read."""
     with suppress(OSError):
         each.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)

@@ -16,7 +16,7 @@ from levelcast.edge.subscriber import merge, plan_follower, together
 from levelcast.edge.subscriber.delivery import Effect, Grade
 from levelcast.edge.subscriber.latest_only import LatestOnly
 from levelcast.edge.subscriber.session_reader import SessionReader
-from levelcast.overlay import clock_check
+from levelcast.overlay import clock_check, duplicates, fanout
 from levelcast.protocol import clock, history, pace
 from levelcast.protocol.config import StripeConfig
 from levelcast.ring import (
@@ -391,6 +391,10 @@ MUTATIONS: dict[str, Mutation] = {
                 (clock.LeapSecond, "refuses", _never)),
         _clause("smear-ignored", "C4b", "C4", "a receiver stops before a leap second that is smeared",
                 (clock.LeapSecond, "refuses", _refuses_smeared)),
+        _clause("copies-dropped-for-good", "O4", "O4", "a packet that arrived once is never accepted again",
+                (duplicates.RecentMessages, "_turn", _nothing)),
+        _clause("guests-unanswered", "O1", "O1", "an operator outside of the file's nodes gets no tokens",
+                (fanout.Fanout, "_to_guests", lambda *_: [])),
         _clause("watermark-too-early", "W1", "15", "a watermark is one interval ahead of what is complete",
                 (Packetizer, "advance", lambda self, complete_ns, now:
                  _watermarks(self, complete_ns + self.config.watermark_ns, now))),

@@ -12,6 +12,7 @@ from levelcast.sim.engine.trace_text import narrate
 from levelcast.sim.mutations import MUTATIONS
 from levelcast.sim.scenarios.clocks import ClocksHistory
 from levelcast.sim.scenarios.nack import nack_history
+from levelcast.sim.scenarios.overlay import OverlayReceiversHistory, OverlayRingHistory
 from levelcast.sim.scenarios.receivers import ReceiversHistory
 from levelcast.sim.scenarios.ring import HistoryCounts, Outcome, RingHistory
 from levelcast.units import quantile
@@ -22,6 +23,8 @@ SCENARIOS: dict[str, Callable[[int], History]] = {
     "receivers": ReceiversHistory,
     "nack": nack_history,
     "clocks": ClocksHistory,
+    "ring-overlay": OverlayRingHistory,
+    "receivers-overlay": OverlayReceiversHistory,
 }
 """By scenario: builds a history from a seed."""
 

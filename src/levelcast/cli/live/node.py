@@ -16,6 +16,7 @@ from levelcast.cli.live.line_output import LineOutput
 from levelcast.cli.options import NETWORK_FILE, Data, Impair, Interface, NetworkFile, option
 from levelcast.errors import describe
 from levelcast.network import Network, load_network
+from levelcast.network.addresses import on_loopback
 from levelcast.network.hold_input import follows_from_pairs
 from levelcast.network.placement import Placement, place_of, places
 from levelcast.network.stripe_config import ring_config
@@ -61,6 +62,16 @@ def node(
     hold: Annotated[
         str | None, option("Hold time, if the network file has none.", metavar="TIME", unset="a bound from the links")
     ] = None,
+    loopback: Annotated[
+        int | None,
+        option(
+            "Without multicast, use loopback with all nodes' ports from this one on.",
+            min=1,
+            max=65535,
+            metavar="PORT",
+            unset="the addresses of the network file",
+        ),
+    ] = None,
     initialise: Annotated[
         bool, option("Create the journal of a node that has never run, as levelcast disk init does.", "--init")
     ] = False,
@@ -76,7 +87,12 @@ def node(
 
     levelcast node --name XTKS --data data --rate 1000 --for 20s
     """
-    network = load_network(network_file)
+
+    def load() -> Network:
+        network = load_network(network_file)
+        return network if loopback is None else on_loopback(network, loopback)
+
+    network = load()
     if realtime not in ("auto", "on", "off"):
         raise typer.BadParameter(f'"{realtime}" is not auto, on or off', param_hint="--realtime")
     run_ns = None if publish is None else duration_ns(publish)
@@ -90,7 +106,6 @@ def node(
         initialise_disk(data, place.part, ring_config(network, place.stripe).domain, network.tape.durable)
     outputs = _Outputs(network, place, data, as_json=as_json)
     try:
-        load = partial(load_network, network_file)
         running = Node(network, name, data, time.time_ns(), options, outputs.add, stripe, load)
     except Exception as error:
         outputs.log_failed_start(error)

@@ -255,9 +255,13 @@ def _remarks(answers: Sequence[Answer]) -> list[Text]:
         if malformed:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(malformed.items()))
             remarks.append(Text(f"{answer.name} rejected malformed datagrams: {reasons}.", "yellow"))
-    return remarks + _clocks(answers) + _lines_behind(answers) + _together(answers)
+        if unknown := said.get("unknown_address"):
+            what = f"{answer.name} dropped {unknown:,} datagrams from addresses that its network file does not have."
+            remarks.append(Text(what, "yellow"))
+    return remarks + _clocks(answers) + _lines_behind(answers) + _together(answers) + _registered(answers)
 
 
+_REGISTERED_SHOWN = 10
 _DOUBTS = {
     "bound": "its error may be {error:.3g} ms, above clock_error",
     "offset": "it is {offset:+.3g} ms from the median member",
@@ -320,6 +324,24 @@ def _together(answers: Sequence[Answer]) -> list[Text]:
             remarks.append(Text(what, "yellow"))
         if (more := found["missing"] - len(found["worst"])) > 0:
             remarks.append(Text(f"{more:,} other subscribers of {answer.name} miss it, too.", "yellow"))
+    return remarks
+
+
+def _registered(answers: Sequence[Answer]) -> list[Text]:
+    """Return a remark for each edge with subscribers without multicast, and one for each that has refused some."""
+    remarks = []
+    for answer in answers:
+        found = answer.status.get("edge", {}).get("unicast")
+        if found is None:
+            continue
+        addresses = ", ".join(each["address"] for each in found["registered"][:_REGISTERED_SHOWN])
+        if (count := len(found["registered"])) > _REGISTERED_SHOWN:
+            addresses += f" and {count - _REGISTERED_SHOWN:,} more"
+        if count:
+            remarks.append(Text(f"{answer.name} sends copies without multicast to {addresses}."))
+        if found["refused"] or found["dropped"]:
+            what = f"{found['refused']:,} registrations and {found['dropped']:,} copies"
+            remarks.append(Text(f"{answer.name} has refused {what}, above `unicast` or `unicast_rate`.", "yellow"))
     return remarks
 
 

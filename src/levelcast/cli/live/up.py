@@ -22,6 +22,7 @@ from levelcast.cli.network_file.hold import missing_holds
 from levelcast.cli.options import NETWORK_FILE, Data, JsonAtEnd, NetworkFile, option
 from levelcast.cli.output import print_json, print_problems, print_unfinished, table
 from levelcast.network import load_network
+from levelcast.network.addresses import on_loopback
 from levelcast.network.placement import all_places
 from levelcast.network.roles import FLOOR
 from levelcast.node.cluster import Cluster, ClusterRun, Kill
@@ -29,6 +30,7 @@ from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import ClusterVerdict, check_floors, judge
 from levelcast.protocol.event_text import headline
 from levelcast.protocol.events import Event
+from levelcast.runtime.core_sockets import free_loopback_port
 from levelcast.runtime.cpu_contention import CpuContention, explain_contention
 from levelcast.runtime.event_log import RepeatFilter
 from levelcast.storage.disk import create_data
@@ -53,7 +55,7 @@ def up(
     as_json: JsonAtEnd = False,
     seed: Annotated[int, option("Random seed for synthetic trades and injected loss.")] = 1,
 ) -> None:
-    """Run all nodes of a network as processes on this machine over loopback multicast, then compare the tapes.
+    """Run all nodes of a network as processes on this machine over loopback, then compare the tapes.
 
     Exit code 0: all tapes are identical and complete; 1: they are not, or the nodes were not ready in time.
 
@@ -67,7 +69,17 @@ def up(
     run_ns = None if publish is None else duration_ns(publish)
     holds = missing_holds(network, quiet=as_json)
     network = network.with_holds(holds)
-    cluster = Cluster(network, network_file, data, NodeOptions(rate, run_ns, impair, seed), floors=floors, holds=holds)
+    options, port = NodeOptions(rate, run_ns, impair, seed), None
+    if network.transport != "multicast" or network.edge.unicast:
+        port = free_loopback_port(network)
+        if port != network.core.port and not as_json:
+            typer.echo(
+                f"levelcast: the ports of [core] are in use, so the nodes use those from {port} on; "
+                f"other programs need a file with port = {port}",
+                err=True,
+            )
+        network = on_loopback(network, port)
+    cluster = Cluster(network, network_file, data, options, floors=floors, holds=holds, loopback_port=port)
     stripes = [stripe.name for stripe in network.stripes]
     bound_s = max(sum(term.ns for term in network.liveness(stripe)) for stripe in stripes) / 1e9 + 5.0
     kills = [parse_kill(text, list(cluster.members)) for text in kill or ()]

@@ -87,6 +87,9 @@ def watch(
     limit: Annotated[str | None, option("Stop after this time.", "--for", metavar="TIME", unset="never")] = None,
     as_json: Annotated[bool, option("Print one JSON object per line.", "--json")] = False,
     interface: Annotated[str, interface_option("IP address of the network interface for the edge groups.")] = LOOPBACK,
+    unicast: Annotated[
+        bool, option("Register with the edges of the region and receive copies, without multicast.", "--unicast")
+    ] = False,
 ) -> None:
     """Print the trades of a region's edge: a table on a terminal, CSV otherwise.
 
@@ -106,8 +109,9 @@ def watch(
     limit_s = None if limit is None else duration_ns(limit) / 1e9
     printer = _Printer(network, as_json=as_json)
     chosen = _start(start, network)
+    how = _grade(grade)
     watcher = _Watcher(
-        network, region, symbol, chosen, _grade(grade), line, merged, together, printer, count, interface
+        network, region, symbol, chosen, how, line, merged, together, printer, count, interface, unicast=unicast
     )
     asyncio.run(watcher.run(limit_s))
 
@@ -175,11 +179,14 @@ class _Watcher:
         printer: _Printer,
         count: int | None,
         interface: str,
+        *,
+        unicast: bool,
     ) -> None:
         self._printer = printer
         self._left = count
         self._from_snapshot = start == "snapshot"
-        self._where = f"the edge groups of {region}" if region is not None else "the edge groups"
+        what = "edges" if unicast else "edge groups"
+        self._where = f"the {what} of {region}" if region is not None else f"the {what}"
         self._tape = Subscriber(
             network,
             region,
@@ -189,6 +196,7 @@ class _Watcher:
             merged=merged,
             together=together,
             interface=interface,
+            transport="unicast" if unicast else "multicast",
             on_event=self._on_event,
             config=SubscriberConfig(grade, **_PATIENCE),
         )

@@ -72,7 +72,9 @@ class SweepPart:
 
 def sweep_command(
     file: Annotated[Path | None, typer.Argument(metavar="FILE.toml", help="Sweep file.")] = None,
-    scenario: Annotated[str | None, option("Scenario to run.", metavar="|".join(PARAMETERS), unset="ring")] = None,
+    scenario: Annotated[
+        str | None, option(f"Scenario to run: {', '.join(PARAMETERS)}.", metavar="SCENARIO", unset="ring")
+    ] = None,
     seeds: Annotated[str | None, option("Seed, or range of seeds.", metavar="N|FROM..TO", unset="0..99")] = None,
     sets: Annotated[
         list[str] | None, option("Values of a parameter (repeatable).", "--set", metavar="NAME=VALUE,…")

@@ -9,10 +9,18 @@ from levelcast.network.keys import NONE, FileKey, FileTable
 from levelcast.network.model import DEFAULT_CREDIT, MOST_CREDIT, PORTS_PER_STRIPE, Carriage
 from levelcast.network.sections.draft import DEFAULT_CORE, ID_LIMIT, LEAST_PACKET, MOST_PACKET, Draft
 
+OVERLAY_PACKET = 1_200
+"""Default maximum datagram without multicast: it fits the path between any two sites, also inside a VPN."""
 TABLES = (
     FileTable(
         "[core]",
         (
+            FileKey(
+                "transport",
+                '`"multicast"`, `"unicast"` (to every node), or `"sites"` (multicast within a site, unicast between '
+                "sites; see [cloud.md](cloud.md))",
+                '`"multicast"`',
+            ),
             FileKey("address", "core multicast group", DEFAULT_CORE.address),
             FileKey(
                 "port",
@@ -20,7 +28,17 @@ TABLES = (
                 f"{DEFAULT_CORE.port}",
                 "port",
             ),
-            FileKey("packet", "maximum datagram size for records of a floor, in bytes", f"{Carriage().packet_bytes}"),
+            FileKey("ttl", "hop limit of multicast packets: 1 for one link", "1"),
+            FileKey(
+                "operator",
+                "address from which commands change a running network, with another transport than multicast",
+                "127.0.0.1, if no node has a `host`",
+            ),
+            FileKey(
+                "packet",
+                "maximum datagram size for records of a floor, in bytes",
+                f"{Carriage().packet_bytes}; {OVERLAY_PACKET:,} with another transport than multicast",
+            ),
             FileKey(
                 "trains", "send consecutive datagrams together (segmentation offload)", f"{Carriage().trains}".lower()
             ),
@@ -43,11 +61,16 @@ TABLES = (
 def read(root: Fields, draft: Draft) -> None:
     fields = root.table("core")
     last_port = ID_LIMIT + 1 - PORTS_PER_STRIPE * len(draft.network.stripes)
-    place = known(address=fields.multicast("address"), port=fields.whole("port", 1, last_port))
+    place = known(
+        address=fields.multicast("address"), port=fields.whole("port", 1, last_port), ttl=fields.whole("ttl", 1, 255)
+    )
+    transport = fields.choice("transport", "multicast", "unicast", "sites") or "multicast"
+    packet_bytes = fields.whole("packet", LEAST_PACKET, MOST_PACKET)
     carriage = known(
-        packet_bytes=fields.whole("packet", LEAST_PACKET, MOST_PACKET),
+        packet_bytes=OVERLAY_PACKET if packet_bytes is None and transport != "multicast" else packet_bytes,
         trains=fields.flag("trains"),
         credit=fields.whole("credit", 1, MOST_CREDIT),
         rate_bytes=fields.size("rate"),
     )
     draft.add(core=replace(draft.network.core, **place), carriage=Carriage(**carriage))
+    draft.add(transport=transport, operator=fields.host("operator"))

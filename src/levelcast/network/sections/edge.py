@@ -37,6 +37,18 @@ TABLES = (
             ),
             FileKey("ttl", "hop limit of edge packets", f"{_DEFAULTS.ttl}"),
             FileKey(
+                "unicast",
+                "maximum number of registrations of subscribers without multicast, per receiver and stripe; a "
+                "subscriber has one per group that it receives ([cloud.md](cloud.md#subscribers-without-multicast))",
+                "none",
+                "integer from 1 to 10000",
+            ),
+            FileKey(
+                "unicast_rate",
+                "maximum rate of the copies for them, per receiver and stripe",
+                f"{show_rate(_DEFAULTS.unicast_rate_bytes)}",
+            ),
+            FileKey(
                 "group", "multicast groups for subscribers, with the keys of `[[edge.group]]`", NONE, "array of tables"
             ),
         ),
@@ -83,6 +95,8 @@ def read(root: Fields, draft: Draft) -> None:
         watermark_ns=fields.duration("watermark"),
         together_ns=fields.duration("together"),
         ttl=fields.whole("ttl", 1, 255),
+        unicast=fields.whole("unicast", 1, 10_000),
+        unicast_rate_bytes=fields.bit_rate("unicast_rate"),
         packet_bytes=packet,
         trains=fields.flag("trains"),
         store_bytes=fields.size("store"),

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
+from levelcast.network.addresses import PORTS_PER_NODE, address_clashes, ports_on_loopback
 from levelcast.network.fields import Fields, ProblemReport, did_you_mean, show
 from levelcast.network.keys import NONE, FileKey, FileTable
-from levelcast.network.model import AnyNode, Floor, Network, ReceiverNode, ReformationNode, SecondaryNode, Stripe
+from levelcast.network.model import (
+    AnyNode,
+    Floor,
+    Network,
+    NodeAddress,
+    ReceiverNode,
+    ReformationNode,
+    SecondaryNode,
+    Stripe,
+)
 from levelcast.network.sections.draft import ID_LIMIT, Draft
 from levelcast.network.symbols import LARGEST_ID, symbols_of
 from levelcast.wire.group_codec import MAX_GROUP
@@ -24,8 +35,19 @@ _NODE = (
     FileKey("id", "its id, unique among all nodes"),
     FileKey("site", "its location"),
 )
-TABLES = (
-    FileTable("[[receiver]]", _NODE, f"a primary; from 1 to {MAX_MEMBERS} of them"),
+_ADDRESS = (
+    FileKey("host", "IPv4 address or name at which nodes of other sites reach it ([cloud.md](cloud.md))", "127.0.0.1"),
+    FileKey("bind", "its own address, where that differs, as behind address translation", "its `host`"),
+    FileKey(
+        "port",
+        f"first of its {PORTS_PER_NODE} ports: control, packets, packets to forward, edge; each further stripe uses "
+        f"the next {PORTS_PER_NODE}",
+        "by its position in the file, from `port` of `[core]` on",
+        "port",
+    ),
+)
+TABLES: tuple[FileTable, ...] = (
+    FileTable("[[receiver]]", (*_NODE, *_ADDRESS), f"a primary; from 1 to {MAX_MEMBERS} of them"),
     FileTable(
         "[[secondary]]",
         (
@@ -38,10 +60,13 @@ TABLES = (
                 "nearest by `[links]`; if equal, one at its site, then the first",
                 "name of a receiver",
             ),
+            *_ADDRESS,
         ),
         "a receiver below a primary (rule 11)",
     ),
-    FileTable("[[reformation]]", _NODE, "a reformation server; at least one. The first one listed acts first"),
+    FileTable(
+        "[[reformation]]", (*_NODE, *_ADDRESS), "a reformation server; at least one. The first one listed acts first"
+    ),
     FileTable(
         "[[floor]]",
         (
@@ -51,6 +76,7 @@ TABLES = (
             _NODE[2],
             FileKey("stripe", "its stripe", "the first", "name of a stripe"),
             FileKey("symbols", "symbols traded there", NONE),
+            *_ADDRESS,
         ),
     ),
     FileTable(
@@ -69,6 +95,7 @@ class _Node(NamedTuple):
     kind: str
     name: str | None
     site: str | None
+    address: NodeAddress
 
 
 def read(root: Fields, draft: Draft) -> None:
@@ -97,7 +124,10 @@ def read(root: Fields, draft: Draft) -> None:
     named: tuple[AnyNode, ...] = (*receivers, *servers, *floors)
     ids = [each.id for each in named]
     ids += (secondary_ids := _secondary_ids(secondary_nodes, set(ids)))
-    _check_nodes([*receiver_nodes, *server_nodes, *floor_nodes, *secondary_nodes], ids, draft.report)
+    nodes = [*receiver_nodes, *server_nodes, *floor_nodes, *secondary_nodes]
+    _check_nodes(nodes, ids, draft.report)
+    draft.add(addresses={node.name: node.address for node in nodes if node.name and node.address != NodeAddress()})
+    draft.check_later(partial(_check_addresses, draft, {node.name: node.fields for node in nodes if node.name}))
     for node, first, number in _repeated((floor.publisher for floor in floors), floor_nodes):
         node.fields.problem("publisher", f"has publisher {number}, which {first.fields.label} already has")
     draft.add(secondaries=_read_secondaries(secondary_nodes, secondary_ids, draft.network))
@@ -111,7 +141,9 @@ def _read_node(fields: Fields, kind: str, site_names: set[str], *name_rule: Any)
         hint = did_you_mean(site, site_names)
         fields.problem("site", f'is at site "{site}", which is not defined in a [[site]]{hint}')
         site = None
-    return _Node(fields, kind, name, site)
+    last_port = ID_LIMIT + 1 - PORTS_PER_NODE
+    address = NodeAddress(fields.host("host"), fields.address("bind"), fields.whole("port", 1, last_port))
+    return _Node(fields, kind, name, site, address)
 
 
 def _read_id(node: _Node) -> int:
@@ -188,6 +220,25 @@ def _check_nodes(nodes: list[_Node], ids: list[int], report: ProblemReport) -> N
         key = "id" if "id" in node.fields else "publisher"
         note = "" if key == "id" else " (its publisher, because it has no id of its own)"
         node.fields.problem(key, f"has id {id_}{note}, which {first.fields.label} already has")
+
+
+def _check_addresses(draft: Draft, fields_of: Mapping[str, Fields]) -> None:
+    """Check that all nodes have a host if one has, that no two have one address, and that all ports exist."""
+    network = draft.network
+    if draft.report.problems or (network.transport == "multicast" and not network.edge.unicast):
+        return
+    hosted = next((name for name, each in network.addresses.items() if each.host), None)
+    for name, fields in fields_of.items():
+        if hosted is not None and network.addresses.get(name, NodeAddress()).host is None:
+            fields.problem("host", f'has no host, but "{hosted}" has one; set the host at which other nodes reach it')
+    for clash in address_clashes(network):
+        fields = fields_of[clash.second]
+        where, first = f"{clash.host} port {clash.port}", fields_of[clash.first].label
+        key = "port" if "port" in fields else "host"
+        fields.problem(key, f"uses {where}, which {first} uses too; give each node a host or ports of its own")
+    if network.core.port + ports_on_loopback(network) > ID_LIMIT + 1:
+        need = ports_on_loopback(network)
+        draft.report.add(("core", "port"), f"[core] port must leave {need} ports for all nodes, up to {ID_LIMIT}")
 
 
 def _read_instruments(root: Fields, floors: tuple[Floor, ...]) -> dict[str, int]:

@@ -19,8 +19,9 @@ from levelcast.node.status_client import Answer
 from levelcast.protocol.effects import Effect
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.ring.source import Source
+from levelcast.runtime.core_sockets import open_core
 from levelcast.runtime.driver import Driver
-from levelcast.runtime.sockets import LOOPBACK, CoreSockets, usable
+from levelcast.runtime.sockets import LOOPBACK
 from levelcast.storage.node_store import NodeStore
 from levelcast.wire.membership import encode_membership
 from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership
@@ -94,10 +95,9 @@ def send_records(
 
     The error message names the records as `what` and their requirements as `needs`.
     """
-    config, group, now = ring_config(network, stripe), network.core_group(stripe), time.time_ns()
+    config, now = ring_config(network, stripe), time.time_ns()
     source = Source(config, CONTROL_SOURCE, incarnation, JournalImage(), now)
-    with usable(interface):
-        sockets = CoreSockets(group.address, group.port, interface, hears_data=False)
+    sockets = open_core(network, stripe, CONTROL_SOURCE, interface, hears_data=False)
     driver = Driver(CONTROL_SOURCE, config.domain, source, sockets, NodeStore(), work=_Sender(source, payloads))
     try:
         until = time.monotonic() + timeout_s

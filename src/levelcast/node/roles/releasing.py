@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from levelcast.network import Network
+from levelcast.network.addresses import core_addresses
 from levelcast.network.line_assignment import LineAssignment
 from levelcast.node.edge_service import EdgeService
 from levelcast.node.metrics import Metric
@@ -98,6 +99,7 @@ class ReleasingRole(Role):
                 lambda: machine.wake_ns,
                 machine.lines,
                 ring_hold_ns=machine.ring_hold_ns,
+                address=core_addresses(network, place.stripe)[place.id] if network.edge.unicast else None,
             )
             yield self.edge
         if network.tape.keep_bytes is not None or network.tape.keep_age_ns is not None:

@@ -24,6 +24,7 @@ class SimulatedRing:
     """One ring in a world: its nodes, their machines, and the checker of its invariants."""
 
     SERVER: ClassVar[type[ReformationServer]] = ReformationServer
+    NODE: ClassVar[type[SimNode]] = SimNode
     CLOCK_PARTS: ClassVar[int] = 1
     """Divisor: clock errors are at most the error that the checker allows, divided by this."""
 
@@ -42,9 +43,9 @@ class SimulatedRing:
         name: str,
         start: Callable[[SimNode], Machine],
         listens: frozenset[type] = EVERY_KIND,
-        node_type: type[SimNode] = SimNode,
+        node_type: type[SimNode] | None = None,
     ) -> SimNode:
-        added = node_type(self.world, node, name, start, Disk(self.config, 1), listens)
+        added = (node_type or self.NODE)(self.world, node, name, start, Disk(self.config, 1), listens)
         added.set_clock(self.rng.randint(-self.clock_error_ns, self.clock_error_ns) // self.CLOCK_PARTS)
         self.world.nodes[node] = added
         return added

@@ -261,7 +261,7 @@ class ClocksHistory(SteadyWorld):
         name: str,
         start: Callable[[SimNode], Machine],
         listens: frozenset[type] = EVERY_KIND,
-        node_type: type[SimNode] = SimNode,
+        node_type: type[SimNode] | None = None,
     ) -> SimNode:
         if node in self.roles.members:
             listens, node_type = Member.LISTENS | MEASURES, ClockedNode

@@ -94,6 +94,7 @@ class ReceiversHistory(RingHistory):
     UNDISTURBED_SHARE: ClassVar[float] = 0.0
     PUNCTUAL_NS: ClassVar[int] = 3 * MS
     """Lateness up to which a release is on time, because nodes poll the clock at intervals."""
+    SIDE_WORLD: ClassVar[type[SideWorld]] = SideWorld
     LAYERS: ClassVar[tuple[int, ...]] = (1, 1, 1, 1, 2, 2, 3)
     TEMPERS: ClassVar[tuple[str, ...]] = ("all", "all", "all", "secondaries", "widow", "line", "holders")
     PLANS: ClassVar[tuple[int, ...]] = (0, 0, 0, 0, 1, 2)
@@ -109,7 +110,10 @@ class ReceiversHistory(RingHistory):
         self.bound_ns += secondary_bound_ns(self.config.timing, len(self._server_ids), max(1, self.layers))
         self.bound_ns += self.line_checks.bound_ns + self.config.timing.hear_ns
         striped = main is None and not self._new_plans and self.rng.random() < STRIPES_SHARE
-        self.beside = SecondStripe(self.rng.getrandbits(48), main=self) if striped else None
+        self.beside = self._second_stripe(self.rng.getrandbits(48)) if striped else None
+
+    def _second_stripe(self, seed: int) -> ReceiversHistory:
+        return SecondStripe(seed, main=self)
 
     def _make_config(self, rng: Random, nack: NackSets | None) -> StripeConfig:
         """Add regions with two lines each; every region has its own order of preference (MS §4.3)."""
@@ -124,7 +128,7 @@ class ReceiversHistory(RingHistory):
 
     def _make_world(self, config: StripeConfig, network: VirtualNetwork) -> World:
         if self._main is not None:
-            return SideWorld(self._main.world, config, network, network.rng)
+            return self.SIDE_WORLD(self._main.world, config, network, network.rng)
         world = super()._make_world(config, network)
         world.grain_ns = network.rng.choice(GRAINS_NS)
         return world

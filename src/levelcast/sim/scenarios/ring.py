@@ -96,6 +96,7 @@ DrawSets = Callable[[int, list[int]], NackSets]
 class RingHistory(SimulatedRing):
     """History of one seed: build and run it."""
 
+    WORLD: ClassVar[type[World]] = World
     CLOCK_PARTS: ClassVar[int] = 2
     ID_BASE: ClassVar[int] = 0
     """Offset of all ids except the operator's, so that two stripes in one history have different ids."""
@@ -155,7 +156,7 @@ class RingHistory(SimulatedRing):
         self.liveness_ns = 0
 
     def _make_world(self, config: StripeConfig, network: VirtualNetwork) -> World:
-        return World(config, self.seed, network, network.rng)
+        return self.WORLD(config, self.seed, network, network.rng)
 
     def _draw_secondaries(self, rng: Random) -> None:
         """Draw the assigned primaries of secondaries, in a scenario with secondaries (`sim.scenarios.receivers`)."""
