@@ -14,6 +14,7 @@ def ring_config(network: Network, stripe: int | str = 0) -> StripeConfig:
     found = network.stripe(stripe)
     timing = network.timing(stripe)
     ids = {receiver.name: receiver.id for receiver in network.receivers}
+    copies = dict(found.rules.copies)
     return StripeConfig(
         stripe=found.index,
         timing=timing,
@@ -31,6 +32,8 @@ def ring_config(network: Network, stripe: int | str = 0) -> StripeConfig:
         homes={each.id: ids[each.home] for each in network.secondaries},
         nack=network.nack(stripe),
         network=network.id,
+        redundancy=found.rules.redundancy,
+        copies={node.id: copies[node.name] for node in network.releasing if node.name in copies},
         sources=frozenset({CONTROL_SOURCE, *(floor.id for floor in network.floors if floor.stripe == found.name)}),
     )
 
