@@ -44,6 +44,7 @@ from levelcast.wire.messages import (
     Message,
     Pace,
     Packet,
+    Parity,
     PathFigures,
     PathRow,
     Probe,
@@ -56,7 +57,8 @@ from levelcast.wire.messages import (
     Run,
     Token,
 )
-from levelcast.wire.packets import MAX_PAYLOAD, open_packets, seal
+from levelcast.wire.packets import DATA_OVERHEAD, MAX_PAYLOAD, open_packets, seal
+from levelcast.wire.parity import MAX_PARITY_PACKETS, MAX_STEP
 from levelcast.wire.seal import CRC32, MAX_SEAL_SIZE
 from tests.fuzz.targets import TARGETS
 
@@ -126,6 +128,14 @@ def a_pace(members: tuple[MemberLife, ...]) -> st.SearchStrategy[Pace]:
 
 
 @st.composite
+def parities(draw: st.DrawFn) -> Parity:
+    packets = draw(st.integers(1, MAX_PARITY_PACKETS))
+    step = draw(st.integers(1, MAX_STEP)) if packets > 1 else 1
+    first = draw(st.integers(1, 2**64 - packets * step))
+    return Parity(draw(u16), draw(u64), first, packets, step, draw(st.binary(min_size=DATA_OVERHEAD, max_size=90)))
+
+
+@st.composite
 def release_rows(draw: st.DrawFn) -> ReleaseRow:
     numbers = sorted(draw(st.sets(u64, max_size=8)))
     counts = [sorted((draw(u32), draw(u32))) for _ in numbers]
@@ -174,6 +184,7 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
             st.one_of(*(each.map(authored) for each in (tokens, a_ring(), groups, line_holders)), a_packet()),
         ),
     ),
+    Parity: parities(),
     CatchUp: a_settled(),
     CatchUpPackets: st.builds(CatchUpPackets, u16, u64, tuples_of(a_packet().map(lambda data: open_packets(data)[0]))),
     Fault: st.builds(Fault, u16, u32, u64, u64, st.sampled_from(sorted(FaultReason.NAMES)), u64, u16),

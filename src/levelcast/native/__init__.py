@@ -44,6 +44,7 @@ record_ends = _chosen.record_ends
 send_many = _chosen_mold.send_many
 stamp = _chosen.stamp
 unstamp = _chosen.unstamp
+xor_padded = _chosen.xor_padded
 
 
 def teach(rows: Iterable[tuple[int, int, int, int]]) -> None:
