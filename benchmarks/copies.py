@@ -1,5 +1,7 @@
 """Model additional copies: share on time against the hold time and against bandwidth, and the plan for a factor of 1.4.
 
+    python -m benchmarks.copies --only "five cities" --slots 100000     one group, with fewer slots
+
 Repair alone, a third token, parities, packets sent twice and a second path, for the far few (the fifth of the receivers
 that need most) and for all, at independent losses and in bursts. The groups are the five cities of `levelcast init` and
 the 21 AWS regions (LEVELCAST_DATA). `levelcast.timing.hold_copies` is the model.
@@ -7,12 +9,15 @@ the 21 AWS regions (LEVELCAST_DATA). `levelcast.timing.hold_copies` is the model
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import ceil
 from pathlib import Path
 
+from benchmarks.campaign import conduct
 from benchmarks.hold import Work, counted, groups, with_loss
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from levelcast.extras import ExtraMissing
@@ -57,9 +62,14 @@ def rows_of(far: Sequence[int], receivers: int) -> dict[str, tuple[Copies, ...]]
 
 def run(options: Options) -> Result:
     """Count late slots of every scheme and loss, and plan the copies of both groups."""
-    named, result = groups(quick=options.quick), Result("copies")
+    return measure(groups(quick=options.quick), options)
+
+
+def measure(named: dict[str, HoldInput], options: Options, slots: int = 0) -> Result:
+    """Count late slots of every scheme and loss for these groups, and plan their copies."""
+    result = Result("copies")
     cases = CASES[1:2] if options.quick else CASES
-    work = [each for name, group in named.items() for each in _work(name, group, cases, options)]
+    work = [each for name, group in named.items() for each in _work(name, group, cases, slots or _slots(name, options))]
     counts = {one.label: found for one, found in counted(work)}
     for name, group in named.items():
         result.tables.append(_table(name, group, cases, counts))
@@ -67,7 +77,7 @@ def run(options: Options) -> Result:
         _add_plan(result, name, group, options)
     result.notes.append(f"hold times: all but {SHARE:g} of the slots of the worst receiver, without clock errors")
     if "AWS" not in named:
-        result.notes.append("The AWS regions were left out: a quick run, or LEVELCAST_DATA is not set.")
+        result.notes.append("The AWS regions were left out: a quick run, LEVELCAST_DATA is not set, or not wanted.")
     try:
         result.plots.append(str(plot(named, counts, [case[0] for case in cases], options.plot_dir / "copies.svg")))
     except ExtraMissing as missing:
@@ -75,14 +85,17 @@ def run(options: Options) -> Result:
     return result
 
 
-def _work(name: str, group: HoldInput, cases: Sequence[tuple[str, float, LossKind]], options: Options) -> list[Work]:
-    slots = QUICK_SLOTS if options.quick else SLOTS[name]
+def _work(name: str, group: HoldInput, cases: Sequence[tuple[str, float, LossKind]], slots: int) -> list[Work]:
     rows = rows_of(far_few(group), group.receivers)
     return [
         Work(label_of(name, case, row), replace(with_loss(group, loss, kind), copies=copies), slots, SEED)
         for case, loss, kind in cases
         for row, copies in rows.items()
     ]
+
+
+def _slots(name: str, options: Options) -> int:
+    return QUICK_SLOTS if options.quick else SLOTS[name]
 
 
 def label_of(name: str, case: str, row: str) -> str:
@@ -174,3 +187,25 @@ def plot(named: dict[str, HoldInput], counts: dict[str, HoldCounts], cases: Sequ
             "Additional copies of packets shorten the hold time", x=0.01, ha="left", fontsize=12.5, fontweight="bold"
         )
     return path
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it for one group."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.copies", description="Model additional copies.")
+    parser.add_argument("--only", metavar="GROUP", help="run this group alone: five cities, or AWS")
+    parser.add_argument("--slots", type=int, default=0, help="slots of each row (default: several 100,000)")
+    parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
+    parser.add_argument(
+        "--plots", type=Path, default=Options().plots, help="where the plot goes (default: %(default)s)"
+    )
+    chosen = parser.parse_args(arguments)
+    options = Options(out=chosen.out, plots=chosen.plots)
+    named = groups()
+    if chosen.only is not None and chosen.only not in named:
+        parser.error(f"--only {chosen.only}: group not found; use one of {', '.join(named)}")
+    wanted = named if chosen.only is None else {chosen.only: named[chosen.only]}
+    return conduct(lambda: (measure(wanted, options, chosen.slots), True), options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -254,6 +254,7 @@ EXAMPLES: list[Message] = [
     PATHS,
     NEEDS,
     CatchUpPackets(1, 10, (PACKET, PACKET._replace(number=13, payload=b"abc"))),
+    Parity(7, 1, 12, 3, 2, bytes(range(60))),
 ]
 
 

@@ -61,7 +61,7 @@ def sent_bytes(parity: Parity) -> int:
 
 
 def rebuilt_datagram(parity: Parity, others: list[bytes]) -> bytes | None:
-    """Return the datagram of the packet that is not among `others`, with its seal unchecked; None if it cannot be one."""
+    """Return the datagram of the packet that is not in `others`, its seal unchecked; None if it cannot be one."""
     found = native.xor_padded([parity.content, *others])
     (length,) = _LENGTH.unpack_from(found, LENGTH_AT)
     if not DATA_OVERHEAD <= length <= len(found) or any(found[length:]):
