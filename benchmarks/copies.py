@@ -65,7 +65,7 @@ def run(options: Options) -> Result:
     return measure(groups(quick=options.quick), options)
 
 
-def measure(named: dict[str, HoldInput], options: Options, slots: int = 0) -> Result:
+def measure(named: dict[str, HoldInput], options: Options, slots: int = 0, *, plans: bool = True) -> Result:
     """Count late slots of every scheme and loss for these groups, and plan their copies."""
     result = Result("copies")
     cases = CASES[1:2] if options.quick else CASES
@@ -73,7 +73,7 @@ def measure(named: dict[str, HoldInput], options: Options, slots: int = 0) -> Re
     counts = {one.label: found for one, found in counted(work)}
     for name, group in named.items():
         result.tables.append(_table(name, group, cases, counts))
-    for name, group in named.items():
+    for name, group in named.items() if plans else ():
         _add_plan(result, name, group, options)
     result.notes.append(f"hold times: all but {SHARE:g} of the slots of the worst receiver, without clock errors")
     if "AWS" not in named:
@@ -194,6 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.copies", description="Model additional copies.")
     parser.add_argument("--only", metavar="GROUP", help="run this group alone: five cities, or AWS")
     parser.add_argument("--slots", type=int, default=0, help="slots of each row (default: several 100,000)")
+    parser.add_argument("--no-plan", action="store_true", help="leave out the plan, which needs most of the time")
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
     parser.add_argument(
         "--plots", type=Path, default=Options().plots, help="where the plot goes (default: %(default)s)"
@@ -204,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.only is not None and chosen.only not in named:
         parser.error(f"--only {chosen.only}: group not found; use one of {', '.join(named)}")
     wanted = named if chosen.only is None else {chosen.only: named[chosen.only]}
-    return conduct(lambda: (measure(wanted, options, chosen.slots), True), options)
+    return conduct(lambda: (measure(wanted, options, chosen.slots, plans=not chosen.no_plan), True), options)
 
 
 if __name__ == "__main__":

@@ -231,6 +231,7 @@ JOIN = Join(
 GROUP = Group(6, 9, 1, (301, 302))
 LINES = LineHolders(3, 9, 7, ((1, "europe-a"), (301, "europe-b")))
 ITEMS = (seal_message(TOKEN, STRIPE), DATA, seal_message(RING, STRIPE), seal_message(GROUP, STRIPE))
+PARITY = Parity(7, 1, 12, 3, 2, bytes(range(DATA_OVERHEAD)))
 EXAMPLES: list[Message] = [
     DATA,
     TOKEN,
@@ -253,8 +254,8 @@ EXAMPLES: list[Message] = [
     Echo(9, 301, 8, 10**18, 10**18 + 5, 10**18 + 7),
     PATHS,
     NEEDS,
+    PARITY,
     CatchUpPackets(1, 10, (PACKET, PACKET._replace(number=13, payload=b"abc"))),
-    Parity(7, 1, 12, 3, 2, bytes(range(60))),
 ]
 
 
@@ -402,7 +403,7 @@ def test_a_damaged_body_is_rejected_or_has_one_encoding(message: Message, data: 
         (2, "<B", 1, Reason.VERSION_1),
         (2, "<B", 3, Reason.UNKNOWN_VERSION),
         (3, "<B", 0, Reason.UNKNOWN_KIND),
-        (3, "<B", 23, Reason.UNKNOWN_KIND),
+        (3, "<B", 24, Reason.UNKNOWN_KIND),
         (16, "<I", 2**32 - 1, Reason.WRONG_LENGTH),
         (20, "<B", 0, Reason.UNKNOWN_SEAL),
         (20, "<B", 2, Reason.UNKNOWN_SEAL),
@@ -461,6 +462,14 @@ BODY = HEADER_SIZE
         (NEEDS, BODY + 12, "<I", 9),  # more seconds than a row has
         (NEEDS, BODY + 16, "<Q", 10**9 + 1),  # a second twice
         (NEEDS, BODY + 28, "<I", 21),  # more late slots than slots
+        (PARITY, 8, "<Q", 1),  # a generation in a kind that has none
+        (PARITY, BODY + 8, "<Q", 0),  # packets from 0
+        (PARITY, BODY + 8, "<Q", 2**64 - 5),  # packets beyond the largest number
+        (PARITY, BODY + 16, "<H", 0),  # no packet
+        (PARITY, BODY + 16, "<H", 1),  # one packet, with a step
+        (PARITY, BODY + 16, "<H", MAX_PARITY_PACKETS + 1),
+        (PARITY, BODY + 18, "<H", 0),  # no step
+        (PARITY, BODY + 18, "<H", MAX_STEP + 1),
         (RING, BODY + 66, "<B", 0xFF),  # no UTF-8
         (GroupRequest(301, 0, 5, 1, 302), 8, "<Q", 1),  # a generation in a kind that has none
         (Group(6, 9, 1, (301, 302)), BODY + 2, "<I", group_codec.MAX_GROUP + 1),

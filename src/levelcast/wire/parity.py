@@ -11,7 +11,7 @@ from struct import Struct
 
 from levelcast import native
 from levelcast.native.layout import LENGTH_AT
-from levelcast.wire.header import HEADER_SIZE, MAX_DATAGRAM, bad_field, seal_datagram
+from levelcast.wire.header import HEADER_SIZE, MAX_DATAGRAM, Malformed, Reason, bad_field, seal_datagram
 from levelcast.wire.messages import Data, Parity
 from levelcast.wire.packets import DATA_OVERHEAD, singles
 from levelcast.wire.parts import Codec, check_no_generation
@@ -78,7 +78,10 @@ def _encode(message: Parity, domain: int) -> bytes:
 def _decode(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Parity, int]:
     check_no_generation(generation)
     fields = _BODY.unpack_from(datagram, HEADER_SIZE)
-    parity = Parity(sender, *fields, datagram[HEADER_SIZE + _BODY.size :])
+    content = datagram[HEADER_SIZE + _BODY.size :]
+    if len(content) < DATA_OVERHEAD:
+        raise Malformed(Reason.TRUNCATED_BODY)
+    parity = Parity(sender, *fields, content)
     check_parity(parity)
     return parity, len(datagram)
 
