@@ -333,7 +333,11 @@ def test_every_truncation_is_rejected(message: Message) -> None:
         assert reason_for(datagram[:size]) is expected
 
 
-@pytest.mark.parametrize("message", EXAMPLES[1:], ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize(
+    "message",
+    [message for message in EXAMPLES if not isinstance(message, Data | Parity)],  # their last field is the rest
+    ids=lambda message: type(message).__name__,
+)
 def test_every_truncation_with_a_true_length_is_rejected(message: Message) -> None:
     # Not Data: its payload is the rest of the datagram, so a shorter one is another valid packet.
     whole = unsealed(encode(message, 1))

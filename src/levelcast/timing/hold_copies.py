@@ -108,7 +108,8 @@ class CopiedLosses:
         for place_of_group in range(int(groups.max(initial=0))):
             shown |= arrives(np.full(len(cell), place_of_group))
         left = ~rebuilt
-        return MissingPackets(*(column[left] for column in missing[:-1]), shown[left])
+        train, member, packet, direct_ms, _ = missing
+        return MissingPackets(train[left], member[left], packet[left], direct_ms[left], shown[left])
 
     def _by_detour(self, left: MissingPackets, missing: MissingPackets) -> MissingPackets:
         """Add the arrival over the second path: of packets that the member there has received itself."""

@@ -77,11 +77,11 @@ def _encode(message: Parity, domain: int) -> bytes:
 
 def _decode(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Parity, int]:
     check_no_generation(generation)
-    fields = _BODY.unpack_from(datagram, HEADER_SIZE)
+    incarnation, first, packets, step = _BODY.unpack_from(datagram, HEADER_SIZE)
     content = datagram[HEADER_SIZE + _BODY.size :]
     if len(content) < DATA_OVERHEAD:
         raise Malformed(Reason.TRUNCATED_BODY)
-    parity = Parity(sender, *fields, content)
+    parity = Parity(sender, incarnation, first, packets, step, content)
     check_parity(parity)
     return parity, len(datagram)
 
