@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from levelcast.timing.hold_copies import losses_of
 from levelcast.timing.hold_draws import Draws
 from levelcast.timing.hold_losses import (
     BEAT,
@@ -59,12 +60,14 @@ class EventRing:
     def __init__(self, group: HoldInput, draws: Draws, slots: int) -> None:
         self.group, self.draws, self.slots, self.m = group, draws, slots, group.members
         self.block = SlotBlock.make(group, draws, slots)
-        self.losses = self.block.losses()
+        self.losses = losses_of(self.block)
         self.each = self.losses.packets
         missing = self.losses.tokens()
         tokens = zip(*(column.tolist() for column in missing), strict=True)
         self.late_tokens = {(slot, member): arrival for slot, member, arrival in tokens}
-        self.lost_packets = set(zip(*(column.tolist() for column in self.losses.data()), strict=True))
+        packets = zip(*(column.tolist() for column in self.losses.data()), strict=True)
+        self.lost_packets = {(train, member, packet): rest for train, member, packet, *rest in packets}
+        """With the arrival of another copy, and True if a parity shows the packet."""
         self.queue: list[tuple[float, int, Callable[[float], None]]] = []
         self.order = count()
         self.has: list[dict[Any, float]] = [{} for _ in range(self.m)]
@@ -120,7 +123,14 @@ class EventRing:
             came = [packet for packet in range(self.each) if (train, member, packet) not in self.lost_packets]
             for packet in came:
                 self.receive(member, (train, packet), now)
-            gaps = [(train, packet) for packet in range(max(came, default=0)) if packet not in came]
+            lost = {
+                packet: self.lost_packets[train, member, packet] for packet in range(self.each) if packet not in came
+            }
+            for packet, (direct, _) in lost.items():
+                if math.isfinite(direct):
+                    self.at(direct, lambda then, packet=packet: self.receive(member, (train, packet), then))  # type: ignore[misc]
+            last = max(came, default=0)
+            gaps = [(train, packet) for packet, (_, shown) in lost.items() if packet < last or shown]
             if gaps and self.group.rules.gaps:  # W3
                 guard = self.group.source_jitter_ms[self.block.source[train], member] + 2.0
                 number = train * self.m + member

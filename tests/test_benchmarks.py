@@ -33,6 +33,7 @@ PLOTS = {
     "startup": [],
     "modes": ["modes.svg"],
     "hold": ["hold.svg"],
+    "copies": ["copies.svg"],
     "beats": [],
     "clocks": [],
     "paper": ["paper-nacks.svg", "paper-tokens.svg"],

@@ -15,6 +15,7 @@ from levelcast import __version__
 from levelcast.cli import main
 from levelcast.cli.network_file import init_timing
 from levelcast.network import FiveCities, five_cities, load_network, parse_network
+from levelcast.timing import copy_plan
 from levelcast.timing.rules import liveness_bound_ns
 from levelcast.units import show_ns
 
@@ -296,3 +297,52 @@ def test_a_change_that_cannot_be_made_is_refused_in_one_sentence(
     error = capsys.readouterr().err
     assert message in error
     assert len(error.splitlines()) == 1
+
+
+def test_copies_are_planned_within_the_redundancy_of_the_file_and_stored(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copy_plan, "slots_for", lambda group: 20_000)
+    path = here / "network.toml"
+    text = five_cities(FiveCities(loss_ratio=0.05)).replace(
+        "[timing]\n", "[timing]\nredundancy = 1.2\nlate_target = 0.001\n", 1
+    )
+    path.write_text(text, encoding="utf-8")
+    result = runner.invoke(main.app, ["timing", "--write"])
+    assert result.exit_code == 0, result.output
+    rules = load_network(path).stripe(0).rules
+    assert re.search(
+        r"Additional copies: 1\.\d+ times the bytes \(redundancy = 1\.2\), \d+ ms -> \d+ ms", result.output
+    )
+    assert f"and copies for {len(rules.copies)} receivers of main" in result.output
+    assert 0 < len(rules.copies) <= 5
+    result = runner.invoke(main.app, ["timing", "--json"])
+    [stripe] = json.loads(result.output)["stripes"]
+    assert stripe["warnings"] == []
+    assert stripe["derived_hold"]["hold_ms"] * 1_000_000 == rules.hold_ns
+    planned = {each["name"]: (each["tokens"], each["parity"]) for each in stripe["copies"]["receivers"]}
+    assert planned == {name: each[:2] for name, each in rules.copies}
+    assert stripe["copies"]["without_hold_ms"] > stripe["derived_hold"]["hold_ms"]
+    path.write_text(re.sub("copies = .*", "", path.read_text(encoding="utf-8")), encoding="utf-8")
+    assert "The file has other copies than these" in runner.invoke(main.app, ["timing"]).output
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ("redundancy = 0.9", "redundancy = 0.9: it must be a factor from 1 to 4, such as 1.4"),
+        ("redundancy = 1.4\ncopies = { rome-1 = { parity = 3 } }", 'copies has "rome-1", which is no receiver'),
+        ("redundancy = 1.4\ncopies = { tokyo-1 = { parity = 99 } }", "parity from 0 to 64"),
+        ("redundancy = 1.4\ncopies = { tokyo-1 = { path = 1 } }", "receivers with tokens from 0 to 4"),
+        ("copies = { tokyo-1 = { parity = 3 } }", "copies needs redundancy above 1"),
+    ],
+)
+def test_bad_copies_are_one_sentence(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], keys: str, sentence: str
+) -> None:
+    text = five_cities().replace("[timing]\n", f"[timing]\n{keys}\n", 1)
+    (here / "network.toml").write_text(text, encoding="utf-8")
+    assert run(monkeypatch, "timing") == 2
+    said = capsys.readouterr().err.strip()
+    assert sentence in said
+    assert "\n" not in said

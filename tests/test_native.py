@@ -284,3 +284,21 @@ def test_the_twin_can_be_chosen() -> None:
         check=True,
     )
     assert found.stdout == "False\n"
+
+
+@given(parts=st.lists(st.binary(max_size=70), max_size=6))
+def test_the_xor_is_that_of_each_byte_with_zeros_after_shorter_ones(compiled: ModuleType, parts: list[bytes]) -> None:
+    found = compiled.xor_padded(parts)
+    assert found == pure_core.xor_padded(parts)
+    assert len(found) == max(map(len, parts), default=0)
+    for at, byte in enumerate(found):
+        expected = 0
+        for part in parts:
+            expected ^= part[at] if at < len(part) else 0
+        assert byte == expected
+
+
+def test_the_xor_of_anything_but_bytes_is_refused(compiled: ModuleType) -> None:
+    for parts in ([b"a", "b"], 5):
+        with pytest.raises(TypeError):
+            compiled.xor_padded(parts)

@@ -127,6 +127,11 @@ def test_every_reason_has_a_text_of_its_own() -> None:
             Level.INFO,
         ),
         (
+            Rejected(0, RejectReason.PARITY, source=9, number=70),
+            "rejected: a parity of source XNYS does not contain packet 70",
+            Level.WARNING,
+        ),
+        (
             Rejected(5, RejectReason.ORDER, 2),
             "rejected slot 5: the token of london-1 does not continue the order",
             Level.WARNING,

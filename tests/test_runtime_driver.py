@@ -49,6 +49,7 @@ from levelcast.wire.messages import (
     Message,
     Pace,
     Packet,
+    Parity,
     PathRow,
     Probe,
     Promised,
@@ -278,6 +279,20 @@ def test_records_that_no_tape_can_hold_stop_at_the_door_also_within_a_repair(sta
     running.turn()
     assert machine.batches == [[good, Repair(PEER, (TOKEN, good))]]
     assert running.counters.malformed == {"bad records": 4}
+
+
+def test_packets_that_the_machine_rebuilds_are_checked_like_those_from_the_network(stage: Stage) -> None:
+    machine = Script()
+    running = Driver(ME, 0, machine, stage, stage, clock=stage, packet_fault=packet_fault)
+    assert [machine.refuses(seal(Packet(1, 1, 1, count, trades(2).tobytes()), 0)) for count in (2, 3)] == [False, True]
+    assert running.counters.malformed == {"bad records": 1}
+    assert not Script().refuses(PACKET)
+
+
+def test_parities_go_where_packets_go(stage: Stage) -> None:
+    parity = Parity(ME, 1, 1, 1, 1, PACKET.sealed)
+    driver(stage, Script(Send(GROUP, parity), Send(PEER, parity))).turn()
+    assert stage.diary == [("send", RECEIVERS, encode(parity, 0)), ("send", PEER, encode(parity, 0))]
 
 
 def test_addresses_are_learnt_from_sound_datagrams_only_and_again_after_a_restart(stage: Stage) -> None:

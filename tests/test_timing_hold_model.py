@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from levelcast.timing import hold_model
+from levelcast.timing.copies import NOTHING, Copies
 from levelcast.timing.hold_counts import HoldCounts
 from levelcast.timing.hold_draws import Draws, Spells, sparse_positions
 from levelcast.timing.hold_losses import SlotBlock
@@ -40,6 +41,10 @@ GROUPS: dict[str, dict[str, Any]] = {
     "heavy tail": {"quantile": 0.9, "heavy_tail": True},
     "bursts": {"loss_kind": LossKind(40.0)},
     "bursts at lines": {"loss_kind": LossKind(60.0, 0.5)},
+    "token copies": {"copies": (Copies(2), Copies(1), NOTHING, Copies(4))},
+    "parity": {"copies": (Copies(0, 2), NOTHING, Copies(0, 3), Copies(1, 1)), "packets": 5},
+    "second path": {"copies": (NOTHING, Copies(0, 0, True), Copies(1, 3, True), NOTHING)},
+    "copies in bursts": {"copies": (Copies(1, 2, True),) * 4, "loss_kind": LossKind(40.0, 0.5)},
 }
 
 
@@ -203,6 +208,8 @@ def test_tokens_beyond_the_quantile_are_requested_although_they_arrive() -> None
         ({"witnesses": 5}, "witnesses is 5; it must be 0 to 4"),
         ({"late_target": 0.0}, "late_target between 0 and 1"),
         ({"heavy_tail": True}, "below 1 with a heavy tail"),
+        ({"copies": (NOTHING,) * 3}, "copies are for 3 receivers; there are 4"),
+        ({"copies": (Copies(5),) * 4}, "outside 0 to 4 tokens"),
     ],
 )
 def test_bad_input_is_refused(values: dict[str, Any], message: str) -> None:

@@ -44,6 +44,7 @@ from levelcast.wire.messages import (
     Message,
     Pace,
     Packet,
+    Parity,
     PathFigures,
     PathRow,
     Probe,
@@ -56,7 +57,8 @@ from levelcast.wire.messages import (
     Run,
     Token,
 )
-from levelcast.wire.packets import MAX_PAYLOAD, open_packets, seal
+from levelcast.wire.packets import DATA_OVERHEAD, MAX_PAYLOAD, open_packets, seal
+from levelcast.wire.parity import MAX_PARITY_PACKETS, MAX_STEP
 from levelcast.wire.seal import CRC32, MAX_SEAL_SIZE
 from tests.fuzz.targets import TARGETS
 
@@ -126,6 +128,14 @@ def a_pace(members: tuple[MemberLife, ...]) -> st.SearchStrategy[Pace]:
 
 
 @st.composite
+def parities(draw: st.DrawFn) -> Parity:
+    packets = draw(st.integers(1, MAX_PARITY_PACKETS))
+    step = draw(st.integers(1, MAX_STEP)) if packets > 1 else 1
+    first = draw(st.integers(1, 2**64 - packets * step))
+    return Parity(draw(u16), draw(u64), first, packets, step, draw(st.binary(min_size=DATA_OVERHEAD, max_size=90)))
+
+
+@st.composite
 def release_rows(draw: st.DrawFn) -> ReleaseRow:
     numbers = sorted(draw(st.sets(u64, max_size=8)))
     counts = [sorted((draw(u32), draw(u32))) for _ in numbers]
@@ -174,6 +184,7 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
             st.one_of(*(each.map(authored) for each in (tokens, a_ring(), groups, line_holders)), a_packet()),
         ),
     ),
+    Parity: parities(),
     CatchUp: a_settled(),
     CatchUpPackets: st.builds(CatchUpPackets, u16, u64, tuples_of(a_packet().map(lambda data: open_packets(data)[0]))),
     Fault: st.builds(Fault, u16, u32, u64, u64, st.sampled_from(sorted(FaultReason.NAMES)), u64, u16),
@@ -220,6 +231,7 @@ JOIN = Join(
 GROUP = Group(6, 9, 1, (301, 302))
 LINES = LineHolders(3, 9, 7, ((1, "europe-a"), (301, "europe-b")))
 ITEMS = (seal_message(TOKEN, STRIPE), DATA, seal_message(RING, STRIPE), seal_message(GROUP, STRIPE))
+PARITY = Parity(7, 1, 12, 3, 2, bytes(range(DATA_OVERHEAD)))
 EXAMPLES: list[Message] = [
     DATA,
     TOKEN,
@@ -242,6 +254,7 @@ EXAMPLES: list[Message] = [
     Echo(9, 301, 8, 10**18, 10**18 + 5, 10**18 + 7),
     PATHS,
     NEEDS,
+    PARITY,
     CatchUpPackets(1, 10, (PACKET, PACKET._replace(number=13, payload=b"abc"))),
 ]
 
@@ -320,7 +333,11 @@ def test_every_truncation_is_rejected(message: Message) -> None:
         assert reason_for(datagram[:size]) is expected
 
 
-@pytest.mark.parametrize("message", EXAMPLES[1:], ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize(
+    "message",
+    [message for message in EXAMPLES if not isinstance(message, Data | Parity)],  # their last field is the rest
+    ids=lambda message: type(message).__name__,
+)
 def test_every_truncation_with_a_true_length_is_rejected(message: Message) -> None:
     # Not Data: its payload is the rest of the datagram, so a shorter one is another valid packet.
     whole = unsealed(encode(message, 1))
@@ -390,7 +407,7 @@ def test_a_damaged_body_is_rejected_or_has_one_encoding(message: Message, data: 
         (2, "<B", 1, Reason.VERSION_1),
         (2, "<B", 3, Reason.UNKNOWN_VERSION),
         (3, "<B", 0, Reason.UNKNOWN_KIND),
-        (3, "<B", 23, Reason.UNKNOWN_KIND),
+        (3, "<B", 24, Reason.UNKNOWN_KIND),
         (16, "<I", 2**32 - 1, Reason.WRONG_LENGTH),
         (20, "<B", 0, Reason.UNKNOWN_SEAL),
         (20, "<B", 2, Reason.UNKNOWN_SEAL),
@@ -449,6 +466,14 @@ BODY = HEADER_SIZE
         (NEEDS, BODY + 12, "<I", 9),  # more seconds than a row has
         (NEEDS, BODY + 16, "<Q", 10**9 + 1),  # a second twice
         (NEEDS, BODY + 28, "<I", 21),  # more late slots than slots
+        (PARITY, 8, "<Q", 1),  # a generation in a kind that has none
+        (PARITY, BODY + 8, "<Q", 0),  # packets from 0
+        (PARITY, BODY + 8, "<Q", 2**64 - 5),  # packets beyond the largest number
+        (PARITY, BODY + 16, "<H", 0),  # no packet
+        (PARITY, BODY + 16, "<H", 1),  # one packet, with a step
+        (PARITY, BODY + 16, "<H", MAX_PARITY_PACKETS + 1),
+        (PARITY, BODY + 18, "<H", 0),  # no step
+        (PARITY, BODY + 18, "<H", MAX_STEP + 1),
         (RING, BODY + 66, "<B", 0xFF),  # no UTF-8
         (GroupRequest(301, 0, 5, 1, 302), 8, "<Q", 1),  # a generation in a kind that has none
         (Group(6, 9, 1, (301, 302)), BODY + 2, "<I", group_codec.MAX_GROUP + 1),

@@ -41,6 +41,7 @@ def _core() -> tuple[Check, list[bytes]]:
     slots = (messages.CatchUpSlot(12, 10**18, (run,)), messages.CatchUpSlot(20, 10**18, ()))
     examples: list[messages.Message] = [
         data,
+        messages.Parity(7, 1, 5, 3, 2, bytes(range(100))),
         token,
         messages.Beat(2, 3, (messages.Claim(10, 90), messages.Claim(60, 91)), 41, 10**18, 900, -1_200),
         messages.Beat(2, 3, (messages.Claim(0, 99),), 1, 10**18),

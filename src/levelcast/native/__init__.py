@@ -44,6 +44,7 @@ record_ends = _chosen.record_ends
 send_many = _chosen_mold.send_many
 stamp = _chosen.stamp
 unstamp = _chosen.unstamp
+xor_padded = _chosen.xor_padded
 
 
 _Rows = list[tuple[int, int, int, int]]

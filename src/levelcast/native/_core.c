@@ -280,6 +280,37 @@ static PyObject *cut_py(PyObject *self, PyObject *args)
     return PyBytes_FromStringAndSize((const char *)from, p - from);
 }
 
+static PyObject *xor_padded_py(PyObject *self, PyObject *parts)
+{
+    PyObject *fast = PySequence_Fast(parts, "xor_padded needs a sequence of bytes");
+    if (fast == NULL)
+        return NULL;
+    Py_ssize_t count = PySequence_Fast_GET_SIZE(fast), longest = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *part = PySequence_Fast_GET_ITEM(fast, i);
+        if (!PyBytes_Check(part)) {
+            Py_DECREF(fast);
+            PyErr_SetString(PyExc_TypeError, "xor_padded needs a sequence of bytes");
+            return NULL;
+        }
+        if (PyBytes_GET_SIZE(part) > longest)
+            longest = PyBytes_GET_SIZE(part);
+    }
+    PyObject *made = PyBytes_FromStringAndSize(NULL, longest);
+    if (made != NULL) {
+        uint8_t *to = (uint8_t *)PyBytes_AS_STRING(made);
+        memset(to, 0, (size_t)longest);
+        for (Py_ssize_t i = 0; i < count; i++) {
+            PyObject *part = PySequence_Fast_GET_ITEM(fast, i);
+            const uint8_t *from = (const uint8_t *)PyBytes_AS_STRING(part);
+            for (Py_ssize_t at = 0; at < PyBytes_GET_SIZE(part); at++)
+                to[at] ^= from[at];
+        }
+    }
+    Py_DECREF(fast);
+    return made;
+}
+
 static PyObject *ends_py(PyObject *self, PyObject *sealed)
 {
     if (!PyBytes_Check(sealed)) {
@@ -662,6 +693,7 @@ static PyMethodDef methods[] = {
     {"stamped", stamped_py, METH_VARARGS, NULL},
     {"cut", cut_py, METH_VARARGS, NULL},
     {"ends", ends_py, METH_O, NULL},
+    {"xor_padded", xor_padded_py, METH_O, NULL},
     {"seal_packets", seal_packets_py, METH_VARARGS, NULL},
     {"drain_packets", drain_packets_py, METH_VARARGS, NULL},
     {"open_data", (PyCFunction)(void (*)(void))open_data_py, METH_FASTCALL, NULL},

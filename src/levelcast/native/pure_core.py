@@ -180,6 +180,14 @@ def cut(sealed: bytes, skip: int, take: int, /) -> bytes:
     return sealed[places[skip][0] : places[-1][1]]
 
 
+def xor_padded(parts: Sequence[bytes], /) -> bytes:
+    """Return the XOR of byte strings, each padded with zeros to the longest."""
+    number = 0
+    for part in parts:
+        number ^= int.from_bytes(part, "little")
+    return number.to_bytes(max(map(len, parts), default=0), "little")
+
+
 def ends(sealed: bytes, /) -> bytes:
     """Return the end of each datagram, 32 bits each."""
     return b"".join(_U32.pack(end) for _, end in datagram_places(sealed))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from levelcast.timing.copies import NOTHING, Copies
 from levelcast.timing.hold_bound import BoundInput, bound_hold_ns
 from levelcast.timing.hold_draws import Floats
 from levelcast.timing.hold_rules import HoldInput
@@ -83,6 +84,7 @@ def hold_input(network: Network, stripe: int | str = 0, **values: Any) -> HoldIn
         late_target=rules.late_target,
         names=tuple(receiver.name for receiver in network.releasing),
         homes=_homes(network),
+        copies=_copies(network, rules.copies),
     )
     return replace(group, **values)
 
@@ -133,6 +135,11 @@ def _sources(network: Network, stripe: int | str) -> Sites:
     """Return the sites of the floors of a stripe; as long as there are none, those of the receivers."""
     name = network.stripe(stripe).name
     return _sites(floor for floor in network.floors if floor.stripe == name) or _sites(network.receivers)
+
+
+def _copies(network: Network, given: tuple[tuple[str, Copies], ...]) -> tuple[Copies, ...]:
+    by_name = dict(given)
+    return tuple(by_name.get(node.name, NOTHING) for node in network.releasing) if given else ()
 
 
 def _homes(network: Network) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from levelcast.network.hold_input import follows_from_pairs, hold_bound_ns, underivable
 from levelcast.network.include import Included
 from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION, ROLES, SECONDARY, RoleKind
+from levelcast.timing.copies import Copies
 from levelcast.timing.derive import Derived, Explained, Given, Path, Shape, derive
 from levelcast.timing.lines import primary_line_terms, secondary_line_terms
 from levelcast.timing.nack_sets import NackSets, even_sets, tree_sets, tuned_sets
@@ -164,6 +165,10 @@ class TimingRules:
     scheduling_ns: int = 2_000_000
     asymmetry_ns: int = 3_000_000
     leap: Leap = "stop"
+    redundancy: float = 1.0
+    """Limit of the bytes sent, over those without additional copies (rule W11)."""
+    copies: tuple[tuple[str, Copies], ...] = ()
+    """Additional copies by receiver."""
 
     def witnesses(self, receivers: int) -> int:
         """Return w of rule 8 for this number of configured primaries."""

@@ -14,6 +14,7 @@ def ring_config(network: Network, stripe: int | str = 0) -> StripeConfig:
     found = network.stripe(stripe)
     timing = network.timing(stripe)
     ids = {receiver.name: receiver.id for receiver in network.receivers}
+    copies = dict(found.rules.copies)
     return StripeConfig(
         stripe=found.index,
         timing=timing,
@@ -32,6 +33,8 @@ def ring_config(network: Network, stripe: int | str = 0) -> StripeConfig:
         nack=network.nack(stripe),
         multicast=network.transport == "multicast",
         network=network.id,
+        redundancy=found.rules.redundancy,
+        copies={node.id: copies[node.name] for node in network.releasing if node.name in copies},
         sources=frozenset({CONTROL_SOURCE, *(floor.id for floor in network.floors if floor.stripe == found.name)}),
     )
 

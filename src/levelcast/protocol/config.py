@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from levelcast.protocol.lines import RegionLines
+from levelcast.timing.copies import Copies
 from levelcast.timing.nack_sets import NackSets
 from levelcast.timing.rules import GUARD_NS, Timing
 from levelcast.timing.secondary import patience_ns
@@ -56,11 +57,20 @@ class StripeConfig:
     """Network identifier: nodes drop datagrams that have another one."""
     sources: frozenset[int] | None = None
     """Sources that tokens may acknowledge (rule 2); None: all."""
+    redundancy: float = 1.0
+    """Limit of the bytes that a node sends, over those without additional copies (rule W11)."""
+    copies: dict[int, Copies] = field(default_factory=dict)
+    """Per receiver, what it gets in addition."""
 
     @property
     def domain(self) -> int:
         """This stripe of this network, in the header of every datagram."""
         return domain_of(self.network, self.stripe)
+
+    @property
+    def receivers(self) -> int:
+        """Number of receivers in all layers, as configured."""
+        return len(self.membership.members) + len(self.homes)
 
     def layer_of(self, node: int) -> int:
         """Return 0 for a primary, 1 for its secondaries, 2 for theirs (MS §4.1)."""

@@ -185,6 +185,8 @@ def sentence(event: Event, names: Names | None = None) -> str:
             return "packet {number} of source {source} is beyond its credit".format_map(values)
         case Rejected(reason=RejectReason.ORDER):
             return "the token of {owner} does not continue the order".format_map(values)
+        case Rejected(reason=RejectReason.PARITY):
+            return "a parity of source {source} does not contain packet {number}".format_map(values)
         case Rejected():
             return "the token of {owner} does not fit the schedule".format_map(values)
         case Diverged(sender=0):

@@ -34,6 +34,8 @@ class RejectReason(StrEnum):
     """A packet beyond the credit of its source."""
     ORDER = "order"
     """A token with runs that do not continue the order."""
+    PARITY = "parity"
+    """A parity that does not contain the packet that is missing."""
 
 
 class RefuseReason(StrEnum):

@@ -10,7 +10,8 @@ driver
    (`release_is_next`);
 5. may call `learn_delays` and `learn_clock` with what it has measured, at any time;
 6. calls `leave` before a planned stop, and continues until `has_left`, or for `LEAVE_LIMIT_NS`;
-7. may record when slots become ready (`ready_slot`), and deliver messages from before and after one of the
+7. may replace `refuses`, if its tape cannot hold every packet that decodes;
+8. may record when slots become ready (`ready_slot`), and deliver messages from before and after one of the
    `open_instants` in separate steps.
 """
 
@@ -21,7 +22,7 @@ from typing import ClassVar, Protocol, get_args
 
 from levelcast.protocol.effects import Effect
 from levelcast.protocol.history import Frame, History
-from levelcast.wire.messages import Echo, Message, PathRow, Probe, ReleaseRow
+from levelcast.wire.messages import Data, Echo, Message, PathRow, Probe, ReleaseRow
 
 LEAVE_LIMIT_NS = 5_000_000_000
 """A node that gets no answer to its announcement stops after this time all the same."""
@@ -58,6 +59,10 @@ class Machine(Protocol):
     def hold_ns(self, timestamp_ns: int) -> int:
         """Return Δ_A: the time from the timestamp of a frame to the instant of its release."""
         return 0
+
+    def refuses(self, data: Data) -> bool:
+        """Return whether a packet that the machine has rebuilt must not be ordered; a driver may replace this."""
+        return False
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
         """Handle `batch` at local time `now`; return the effects in order, and set `wake_ns`."""

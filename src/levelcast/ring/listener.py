@@ -40,6 +40,7 @@ from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.loss import MAX_OPEN_SLOTS, MAX_RUNS_PER_REQUEST, LossDetector, Stage, Want, by_holder
 from levelcast.protocol.machine import Releases
 from levelcast.protocol.pace import change_at, hold_at
+from levelcast.protocol.parities import Parities
 from levelcast.protocol.repair_plan import RepairPlan
 from levelcast.protocol.retransmit import RetransmitScope, look_up, pack_repairs, passed_on
 from levelcast.ring.beat_witness import BeatWitness
@@ -63,6 +64,7 @@ from levelcast.wire.messages import (
     Message,
     Pace,
     PaceChange,
+    Parity,
     Repair,
     Request,
     Ring,
@@ -116,6 +118,7 @@ class Listener(ReceiverHooks):
         Token: "_on_token",
         Beat: "_on_beat",
         Data: "_on_data",
+        Parity: "_on_parity",
         Request: "_on_request",
         Repair: "_on_repair",
         CatchUp: "_on_catch_up",
@@ -157,6 +160,7 @@ class Listener(ReceiverHooks):
         self._witness: Witness | None = None
         self._losses = LossDetector(self.timing)
         self._gaps = SourceGaps()
+        self._parities = Parities(config.domain)
         self._plan = RepairPlan(config, member)
         self._askers: Askers | None = None
         self._scope = RetransmitScope(self.timing)
@@ -300,6 +304,8 @@ class Listener(ReceiverHooks):
             handler = handlers.get(type(message))
             if handler is not None:
                 getattr(self, handler)(message, now)
+        if self._parities:
+            self._rebuild(now)
         self._advance()
         self._own_turn(now)
         self._read_claims()
@@ -391,6 +397,35 @@ class Listener(ReceiverHooks):
             self._gaps.open(Run(source, incarnation, before + 1, first - 1), now + self._plan.reorder_ns)
         for new in self._held.add(cut(data, first, min(last, highest))):
             self._effects.append(Persist(new))
+
+    def _on_parity(self, parity: Parity, now: int) -> None:
+        """Keep a parity of packets that are not ordered; it is used after all packets of this step."""
+        lowest = self._lowest_of(parity)
+        if lowest is None or parity.numbers[-1] < lowest:
+            return
+        if parity.numbers[-1] >= lowest + self.config.accept_ahead:
+            last = parity.numbers[-1]
+            self._report(Rejected(0, RejectReason.CREDIT, source=parity.source, number=last))
+            return
+        self._parities.add(parity)
+
+    def _lowest_of(self, parity: Parity) -> int | None:
+        """Return the first number of its source that is not ordered; None if its incarnation is over (rule 3)."""
+        place = self.history.tip.places.get(parity.source)
+        if place is None or parity.incarnation > place.incarnation:
+            return 1
+        return place.next if parity.incarnation == place.incarnation else None
+
+    def _rebuild(self, now: int) -> None:
+        """Rebuild packets from parities (rule W11), and note the gaps that only parities show (W3)."""
+        for parity, found in self._parities.rebuild(self._held, self._lowest_of, self.refuses):
+            if found.data is not None:
+                self._on_data(found.data, now)
+            else:
+                self._report(Rejected(0, RejectReason.PARITY, source=parity.source, number=found.number))
+        if self._plan.wide and self._learns:
+            for run in self._parities.trailing(self._held, self._lowest_of):
+                self._gaps.open(run, now + self._plan.reorder_ns)
 
     def _advance(self) -> None:
         """Order every slot of which token and packets are held."""
@@ -762,6 +797,7 @@ class Listener(ReceiverHooks):
         self._witness = self._witness_of(ring, schedule, Count(schedule, self.config.witnesses, standing))
         self._losses.clear()
         self._gaps.clear()
+        self._parities.clear()
         self._askers = Askers(self.config.nack, schedule.members) if self.config.nack is not None else None
         self._expect = self.history.have + 1
         self._on_installed(schedule)
@@ -862,4 +898,4 @@ def beat_is_valid(beat: Beat, schedule: Schedule) -> bool:
 
 def _control_first(message: Message) -> bool:
     """Sort key: control before data, with the order within each kept (rule 17)."""
-    return type(message) is Data
+    return type(message) in (Data, Parity)

@@ -28,6 +28,7 @@ from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.loss import Want
 from levelcast.ring.acknowledge import runs_for
 from levelcast.ring.beat_witness import OwnBeats
+from levelcast.ring.copies import TokenCopies
 from levelcast.ring.fault_reports import FaultReports
 from levelcast.ring.listener import MAX_EARLY_TOKENS, Listener
 from levelcast.ring.member_state import DUTIES, State, state_of
@@ -69,7 +70,7 @@ class Member(Listener):
         self._beats = OwnBeats()
         self._beats_sent = 0
         self._own_clock: tuple[int | None, int | None] = (None, None)
-        self._repeat: Token | None = None
+        self._copies = TokenCopies(config, member)
         self._reports = FaultReports(self.timing, now)
         self._leaving = False
         self._listen_until_ns = now + self.timing.request_ns
@@ -139,7 +140,7 @@ class Member(Listener):
             self._journal_own_token(token)
             self._effects.append(Send(GROUP, token))
             if self._has_beats:
-                self._repeat = token
+                self._copies.sent(token)
                 next_beat = schedule.next_beat(self.member, token.timestamp_ns, self._beat_ns(now))
                 self._beats.claim_in_token(next_beat, token.have)
             self._next_own += len(schedule.members)
@@ -150,7 +151,8 @@ class Member(Listener):
     def _claim(self, now: int) -> None:
         """State `have` in the last beat that is due; a beat that was missed is not made up for.
 
-        The first beat after an own token is followed by a second copy of that token (TT §4.3).
+        The first beat after an own token is followed by a second copy of that token (TT §4.3), and the next ones by
+        further copies for those that get them (W11).
         """
         schedule, witness = self._schedule, self._witness
         if not self._has_beats or not self._may_claim() or schedule is None or witness is None:
@@ -163,9 +165,7 @@ class Member(Listener):
             beat = Beat(self.member, schedule.generation, claims, self._beats_sent, now, *self._own_clock)
             self._effects.append(Send(GROUP, beat))
             witness.hear(beat)
-            if self._repeat is not None and self._repeat.timestamp_ns < schedule.tick_time(tick):
-                self._effects.append(Send(GROUP, self._repeat))
-                self._repeat = None
+            self._effects.extend(self._copies.after_beat(beat, schedule.tick_time(tick)))
 
     def _may_claim(self) -> bool:
         """Return whether it may claim: never after a promise, because its JOIN states what it has (rule 12)."""
@@ -204,7 +204,7 @@ class Member(Listener):
     def _on_installed(self, schedule: Schedule) -> None:
         self._reports.outside = False
         self._beats = OwnBeats(max(0, schedule.start_slot - 2))
-        self._repeat = None
+        self._copies.clear()
         self._next_own = schedule.first_own_slot(self.member)
         self._skip_own(self.history.have)
 

@@ -27,6 +27,7 @@ from levelcast.protocol.effects import GROUP, Effect, Persist, Send, SourceMark
 from levelcast.protocol.events import Superseded
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.machine import Machine
+from levelcast.ring.copies import TrainCopies
 from levelcast.ring.status import SourceStatus
 from levelcast.wire.messages import Data, Message, Packet, Token
 from levelcast.wire.packets import CrcSealer, PacketSealer, cut, join
@@ -77,6 +78,7 @@ class Source(Machine):
         """In the order of their numbers, which have no gap."""
         self._witnessed = 0
         self._next = 1
+        self._copies = TrainCopies(config)
         self._effects: list[Effect] = []
         if journal.mark is not None and journal.mark.incarnation == incarnation:
             self._witnessed = journal.mark.number
@@ -133,7 +135,7 @@ class Source(Machine):
         resend_ns = now + self.timing.resend_ns
         self._unwitnessed.append(Unwitnessed(data, resend_ns))
         self.wake_ns = resend_ns if self.wake_ns is None else min(self.wake_ns, resend_ns)
-        return [Persist(data), Send(GROUP, data)]
+        return [Persist(data), Send(GROUP, data), *self._copies.after(data)]
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
         """Handle tokens, resend packets that are due; set `wake_ns`."""

@@ -55,6 +55,7 @@ from levelcast.wire.messages import (
     GroupInvite,
     Message,
     Packet,
+    Parity,
     PathRow,
     Probe,
     ReleaseRow,
@@ -266,6 +267,8 @@ class Driver:
         self._own_tokens: list[Token] = []
         """Own tokens in the outbox."""
         self._listens = machine.LISTENS
+        if packet_fault is not None:
+            machine.refuses = self._is_bad  # type: ignore[method-assign]
         self._drops_beats = Beat not in machine.LISTENS
         self._known: dict[int, Address] = {}
         self._probes: list[tuple[Probe | Echo, int]] = []
@@ -573,7 +576,7 @@ class Driver:
         self._uncommitted = True
 
     def _send(self, to: int, message: Message) -> None:
-        if isinstance(message, Data) and to == GROUP:
+        if isinstance(message, Data | Parity) and to == GROUP:
             to = RECEIVERS
         elif type(message) is GroupInvite and to not in self._known and self._overlay is None:
             to = GROUP  # its address is unknown since the start of this server: invite the group, and it replies

@@ -16,8 +16,9 @@ from levelcast.edge.subscriber import merge, plan_follower, together
 from levelcast.edge.subscriber.delivery import Effect, Grade
 from levelcast.edge.subscriber.latest_only import LatestOnly
 from levelcast.edge.subscriber.session_reader import SessionReader
+from levelcast.native.layout import DATA_BODY
 from levelcast.overlay import clock_check, duplicates, fanout
-from levelcast.protocol import clock, history, pace
+from levelcast.protocol import clock, copy_budget, history, pace, parities
 from levelcast.protocol.config import StripeConfig
 from levelcast.ring import (
     acknowledge,
@@ -38,7 +39,8 @@ from levelcast.ring.secondary import Secondary
 from levelcast.ring.source import Source
 from levelcast.wire import codec, mold
 from levelcast.wire.channel_plan import PlanRecord
-from levelcast.wire.messages import GroupToken, Join, MemberLife, Membership, PaceChange, Run, Token
+from levelcast.wire.header import HEADER_SIZE, sender_of
+from levelcast.wire.messages import Data, GroupToken, Join, MemberLife, Membership, PaceChange, Run, Token
 
 Patch = tuple[Any, str, Any]
 
@@ -248,6 +250,15 @@ def _clause(name: str, history: str, rule: str, without: str, *patches: Patch) -
     return Mutation(name, history, rule, without, patches)
 
 
+_open_rebuilt = parities.Parities._open
+
+
+def _open_unsealed(datagram: bytes, domain: int) -> Data:
+    """Return the packet that a datagram names, without a look at its seal."""
+    incarnation, number, _ = DATA_BODY.unpack_from(datagram, HEADER_SIZE)
+    return Data(sender_of(datagram) or 0, incarnation, number, number, datagram)
+
+
 MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for mutation in (
@@ -395,6 +406,15 @@ MUTATIONS: dict[str, Mutation] = {
                 (duplicates.RecentMessages, "_turn", _nothing)),
         _clause("guests-unanswered", "O1", "O1", "an operator outside of the file's nodes gets no tokens",
                 (fanout.Fanout, "_to_guests", lambda *_: [])),
+        _clause("rebuilt-unsealed", "R1", "W11", "a packet that a parity gives is held without its author's seal",
+                (parities, "_opened", _open_unsealed)),
+        _clause("rebuilt-other-packet", "R2", "W11", "a parity gives any packet, of any incarnation",
+                (parities, "is_missing_packet", _always)),
+        _clause("rebuilt-records-unchecked", "R3", "W11", "the records of a rebuilt packet are not checked",
+                (parities.Parities, "_open", lambda self, parity, number, others, refuses:
+                 _open_rebuilt(self, parity, number, others, _never))),
+        _clause("copies-beyond-factor", "R4", "W11", "copies are sent whatever the load is",
+                (copy_budget.CopyBudget, "left", property(lambda self: 10**18))),
         _clause("watermark-too-early", "W1", "15", "a watermark is one interval ahead of what is complete",
                 (Packetizer, "advance", lambda self, complete_ns, now:
                  _watermarks(self, complete_ns + self.config.watermark_ns, now))),

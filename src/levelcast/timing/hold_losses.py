@@ -38,7 +38,11 @@ from levelcast.timing.hold_rules import HoldInput
     OUT_SPELLS,
     SOURCE_OUT_SPELLS,
     SECOND_TOKEN,
-) = range(23)
+    TOKEN_COPY,
+    PARITY,
+    DETOUR_TOKEN,
+    DETOUR_DATA,
+) = range(27)
 """Kinds of draws."""
 
 
@@ -57,6 +61,10 @@ class MissingPackets(NamedTuple):
     train: Ints
     member: Ints
     packet: Ints
+    direct_ms: Floats
+    """Arrival of another copy; infinite if there is none."""
+    shown: Flags
+    """A parity of the train arrives, which shows that the packet was sent."""
 
 
 class DeafBeats(NamedTuple):
@@ -146,7 +154,7 @@ class IndependentLosses:
         train, member = cells // (n * each), cells // each % n
         loss = group.source_loss[self._block.source[train], member]
         hit = draws.uniform(LOST_PACKET_THINNED, cells) * most < loss
-        return MissingPackets(train[hit], member[hit], cells[hit] % each)
+        return _only_lost(train[hit], member[hit], cells[hit] % each)
 
     def lost(self, sender: Ints, receiver: Ints, at_ms: Floats, chance: Floats) -> Flags:
         found: Flags = chance < self._block.group.loss[sender, receiver]
@@ -203,7 +211,7 @@ class BurstLosses:
         train, member = _hit(order, block.source[order], block.sent_ms[order], *spells)
         lossy = group.source_loss[block.source[train], member] > 0.0
         cells = np.unique(train[lossy] * n + member[lossy])
-        return MissingPackets(cells // n, cells % n, np.zeros(len(cells), dtype=np.int64))
+        return _only_lost(cells // n, cells % n, np.zeros(len(cells), dtype=np.int64))
 
     def lost(self, sender: Ints, receiver: Ints, at_ms: Floats, chance: Floats) -> Flags:
         group = self._block.group
@@ -244,6 +252,10 @@ class BurstLosses:
             parts.append((sender, member, np.repeat(start, senders) - before, np.repeat(end, senders) - before))
         sender, member, start, end = (np.concatenate(column) for column in zip(*parts, strict=True))
         return sender, member, start, end
+
+
+def _only_lost(train: Ints, member: Ints, packet: Ints) -> MissingPackets:
+    return MissingPackets(train, member, packet, np.full(len(train), np.inf), np.zeros(len(train), dtype=np.bool_))
 
 
 def _with_second(missing: MissingTokens, block: SlotBlock, losses: Losses) -> MissingTokens:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.timing.hold_claims import witnessed_ms
+from levelcast.timing.hold_copies import losses_of
 from levelcast.timing.hold_draws import Draws, Flags, Floats, Ints
 from levelcast.timing.hold_losses import (
     GAP_ANSWER,
@@ -159,7 +160,7 @@ def ask(
 def simulate(group: HoldInput, draws: Draws, slots: int) -> BlockTimes:
     """Model one block."""
     block = SlotBlock.make(group, draws, slots)
-    losses = block.losses()
+    losses = losses_of(block)
     tokens = _Tokens(block, losses)
     trains = _Trains(block, losses, tokens)
     held = np.maximum(tokens.held_ms, trains.held_ms)
@@ -228,11 +229,11 @@ class _Trains:
         self._index[cell * each + missing.packet] = np.arange(len(cell))
         source = block.source[missing.train]
         noticed = self._arrived.ravel()[cell] + group.gap_guard_ms[source, missing.member]
-        last = _is_trailing(cell, missing.packet, each)
+        last = _is_trailing(cell, missing.packet, each) & ~missing.shown
         never = np.full(len(cell), np.inf)
         start = np.where(last, np.inf, noticed) if group.rules.gaps else never
         nobody = np.zeros_like(missing.member)  # helpers do not depend on the owner
-        gaps = Items(missing.member, nobody, start, cell, cell * each + missing.packet, never)
+        gaps = Items(missing.member, nobody, start, cell, cell * each + missing.packet, missing.direct_ms)
         self._same = missing.train * each + missing.packet
         found = _settle(_first_round(gaps, self._repair_gaps), gaps, self._same, self._repair_gaps)
         named = self._named_by(cell, found.held_ms)
@@ -290,7 +291,7 @@ class _Trains:
             return Asked(late.held_ms, early.depends | late.depends, early.requests + late.requests)
 
         left = np.flatnonzero(found.held_ms > missing_ms)
-        known = np.where(found.held_ms > missing_ms, np.inf, found.held_ms)
+        known = np.where(found.held_ms > missing_ms, gaps.held_ms, found.held_ms)
         found.put(left, repair(items.take(left), left, known))
         asked = _settle(found, items, self._same, repair)
         self.requests = int(asked.requests.sum())

@@ -20,6 +20,7 @@ from typing import Literal
 
 import numpy as np
 
+from levelcast.timing.copies import MOST_PARITY, MOST_TOKENS, Copies
 from levelcast.timing.hold_draws import Floats, Ints
 from levelcast.timing.rules import GUARD_NS, LATE_TARGET, attempts_for, beat_interval_ns, required_hold_ns
 
@@ -117,6 +118,8 @@ class HoldInput:
     names: tuple[str, ...] = ()
     homes: tuple[int, ...] = ()
     """Secondaries are the last receivers: the place of the one that each asks (rule 11)."""
+    copies: tuple[Copies, ...] = ()
+    """W11: what each receiver gets in addition; empty: nothing."""
 
     def __post_init__(self) -> None:
         receivers, sources = self.receivers, len(self.source_delay_ms)
@@ -143,6 +146,10 @@ class HoldInput:
             raise ValueError("quantile must be 0.5 to 1, and below 1 with a heavy tail")
         if any(not 0 <= home < members + place for place, home in enumerate(self.homes)):
             raise ValueError(f"homes are {self.homes}; each must be a receiver before its secondary")
+        if self.copies and len(self.copies) != self.receivers:
+            raise ValueError(f"copies are for {len(self.copies)} receivers; there are {self.receivers}")
+        if any(not (0 <= each.tokens <= MOST_TOKENS and 0 <= each.parity <= MOST_PARITY) for each in self.copies):
+            raise ValueError(f"a copy is outside 0 to {MOST_TOKENS} tokens and a parity for 0 to {MOST_PARITY} packets")
 
     @property
     def receivers(self) -> int:

@@ -18,6 +18,8 @@ bytes.
                            unknown]
     22 ReleaseRow receiver needs in µs u32: 0.5, 0.99 and 0.999 quantile, [second u64, slots u32, late u32, longest u32]
 
+    36 Parity    source    incarnation u64, first u64, packets u16, step u16, XOR of their datagrams (the rest)
+
     run         source u16, incarnation u64, first u64, last u64
     mark        source u16, incarnation u64, number u64
 
@@ -45,7 +47,7 @@ from typing import Any, NamedTuple, TypeVar
 from levelcast import native
 from levelcast.native.layout import AES_GCM_KIND, KIND_AT, KIND_DATA, LENGTH_AT, SEAL_KIND_AT
 from levelcast.native.layout import DATA_BODY as BODY
-from levelcast.wire import group_codec, line_codec, reformation_codec, token_codec
+from levelcast.wire import group_codec, line_codec, parity, reformation_codec, token_codec
 from levelcast.wire.header import (
     HEADER_SIZE,
     Malformed,
@@ -278,6 +280,7 @@ _CODECS: dict[type[Any], Codec] = {
     PathRow: Codec(KIND_PATH_ROW, _encode_path_row, _decode_path_row),
     ReleaseRow: Codec(KIND_RELEASE_ROW, _encode_release_row, _decode_release_row),
     **token_codec.CODECS,
+    **parity.CODECS,
     **reformation_codec.CODECS,
     **group_codec.CODECS,
     **line_codec.CODECS,

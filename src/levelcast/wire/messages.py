@@ -86,6 +86,25 @@ class Data(NamedTuple):
     sealed: bytes
 
 
+class Parity(NamedTuple):
+    """The XOR of `packets` packets of a source: `first`, `first + step`, … (rule W11, TT §4.3).
+
+    `content` is the XOR of their sealed datagrams, each padded with zeros to the longest. Whoever lacks one of the
+    packets gets its datagram, with its author's seal, by the XOR with the others.
+    """
+
+    source: int
+    incarnation: int
+    first: int
+    packets: int
+    step: int
+    content: bytes
+
+    @property
+    def numbers(self) -> range:
+        return range(self.first, self.first + self.packets * self.step, self.step)
+
+
 class Token(NamedTuple):
     """The acknowledgement of one slot, sent by the slot's site (rules 1, 2)."""
 
@@ -464,6 +483,7 @@ class ReleaseRow(NamedTuple):
 
 Message = (
     Data
+    | Parity
     | Token
     | Beat
     | Request

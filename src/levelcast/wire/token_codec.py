@@ -37,6 +37,7 @@ from levelcast.wire.parts import (
     unpack_bytes,
     unpack_count,
 )
+from levelcast.wire.seal import CRC32
 
 KIND_TOKEN, KIND_REQUEST, KIND_CATCH_UP, KIND_CATCH_UP_PACKETS = 2, 3, 5, 17
 KIND_BEAT = 20
@@ -56,6 +57,7 @@ _REQUEST = Struct("<Q")
 _SLOTS = PackedNumbers("Q", MAX_REQUEST_SLOTS, "slots")
 _BEAT = Struct("<QQQQ")
 _STEPS = Packed("<HH", Claim, MAX_BEATS - 1)
+_STEP_SIZE = 4
 _CLOCK = Struct("<Ii")
 NO_ERROR, NO_OFFSET = 2**32 - 1, -(2**31)
 """Encodings of a clock error and of an offset that are not known."""
@@ -108,6 +110,12 @@ def encode_beat(message: Beat, domain: int) -> bytes:
     body = _BEAT.pack(*message.claims[-1], message.sequence, message.sent_ns) + _STEPS.pack(steps)
     body += _pack_clock(message)
     return seal_datagram(KIND_BEAT, domain, message.sender, message.generation, body)
+
+
+def beat_size(message: Beat) -> int:
+    """Return the size of a beat's datagram."""
+    steps = (len(message.claims) - 1) * _STEP_SIZE
+    return HEADER_SIZE + _BEAT.size + COUNT.size + steps + _CLOCK.size + CRC32.size
 
 
 def decode_beat(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Beat, int]:

@@ -23,7 +23,7 @@ from levelcast.cli.demo.screen import line_of, picture, ring_number
 from levelcast.cli.errors import on_interrupt, parse_day
 from levelcast.cli.lake.pipeline import Format, execute, print_rows
 from levelcast.cli.live.up import CONTENTION_EFFECT, DOWN_S, parse_kill, show_ms
-from levelcast.cli.network_file.hold import derive_holds, store_holds
+from levelcast.cli.network_file.hold import plan_holds, store_holds
 from levelcast.cli.output import print_after, print_json, print_problems, print_unfinished, table
 from levelcast.formats.symbols_of_files import census, first_records
 from levelcast.formats.trade_files import TradeFileError, open_trades
@@ -156,7 +156,7 @@ def _with_hold(stage: Stage) -> Stage:
     """Store the hold time in a network file that has none."""
     network, text = stage.network, stage.file.read_text(encoding="utf-8")
     stripes = [stripe.name for stripe in network.stripes if stripe.rules.hold_ns is None]
-    text = store_holds(text, stage.file, network, derive_holds(network, stripes)[0])
+    text = store_holds(text, stage.file, network, plan_holds(network, stripes)[0])
     stage.file.write_text(text, encoding="utf-8")
     return replace(stage, network=parse_network(text, str(stage.file)))
 

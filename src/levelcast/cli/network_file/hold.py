@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from rich.markup import escape
 from rich.progress import Progress, TaskID
@@ -14,17 +15,37 @@ from rich.table import Table
 from levelcast.cli.output import counting
 from levelcast.network import Network, NetworkError, Problem, parse_network
 from levelcast.network.hold_input import hold_input, rule_6_because, underivable
-from levelcast.timing.hold import DerivedHold, derive_hold
+from levelcast.timing.copy_plan import CopyPlan, plan_copies
+from levelcast.timing.hold import DerivedHold, Tell, derive_hold
 from levelcast.units import show_ns
 
 MS = 1_000_000
+
+_Found = TypeVar("_Found")
 
 
 def derive_holds(
     network: Network, stripes: Iterable[str], *, quiet: bool = False
 ) -> tuple[dict[str, DerivedHold], dict[str, str]]:
-    """Return the hold time of each stripe by its links, with progress, and why another stripe has none."""
-    found: dict[str, DerivedHold] = {}
+    """Return the hold time of each stripe by its links and its copies, with progress, and why another has none."""
+    return _derive_each(network, stripes, quiet, lambda stripe, tell: derive_hold(hold_input(network, stripe), tell))
+
+
+def plan_holds(
+    network: Network, stripes: Iterable[str], *, quiet: bool = False
+) -> tuple[dict[str, CopyPlan], dict[str, str]]:
+    """Return the hold time of each stripe with the best copies within its `redundancy`, and why another has none."""
+
+    def plan(stripe: str, tell: Tell) -> CopyPlan:
+        return plan_copies(hold_input(network, stripe), network.stripe(stripe).rules.redundancy, tell)
+
+    return _derive_each(network, stripes, quiet, plan)
+
+
+def _derive_each(
+    network: Network, stripes: Iterable[str], quiet: bool, derive: Callable[[str, Tell], _Found]
+) -> tuple[dict[str, _Found], dict[str, str]]:
+    found: dict[str, _Found] = {}
     reasons: dict[str, str] = {}
     for stripe in stripes:
         reason = _underivable(network, stripe)
@@ -34,7 +55,7 @@ def derive_holds(
         with counting(quiet=quiet) as progress:
             task = progress.add_task(f"hold time of {stripe}", total=None)
             try:
-                found[stripe] = derive_hold(hold_input(network, stripe), partial(_show, progress, task))
+                found[stripe] = derive(stripe, partial(_show, progress, task))
             except ValueError as error:  # too much loss for any hold time
                 reasons[stripe] = str(error)
     return found, reasons
@@ -74,6 +95,46 @@ def hold_table(derived: DerivedHold, hold_ns: int, rule_6_ns: int) -> Table:
     return table
 
 
+def copies_table(plan: CopyPlan) -> Table | str:
+    """Return what is sent in addition, to whom, and what that gains."""
+    if not plan.spent:
+        return (
+            f"Additional copies: none within redundancy = {plan.redundancy:g} makes the hold time shorter by 1 %, "
+            "so none is sent."
+        )
+    title = (
+        f"Additional copies: {plan.cost.total:.2f} times the bytes (redundancy = {plan.redundancy:g}), "
+        f"{plan.without.hold_ms} ms -> {plan.hold.hold_ms} ms"
+    )
+    table = Table(title=title, title_justify="left")
+    table.add_column("receiver", no_wrap=True)
+    table.add_column("copies")
+    for column in ("bytes of packets", "needs without", "needs"):
+        table.add_column(column, justify="right")
+    for each in plan.spent:
+        times = (f"{each.before_ms} ms", f"{each.after_ms} ms")
+        table.add_row(escape(each.name), str(each.copies), f"× {each.data_ratio:.2f}", *times)
+    return table
+
+
+def copies_as_json(plan: CopyPlan) -> dict[str, object]:
+    return {
+        "redundancy": plan.redundancy,
+        "cost": plan.cost._asdict(),
+        "without_hold_ms": plan.without.hold_ms,
+        "receivers": [
+            {
+                "name": each.name,
+                "tokens": each.copies.tokens,
+                "parity": each.copies.parity,
+                "before_ms": each.before_ms,
+                "after_ms": each.after_ms,
+            }
+            for each in plan.spent
+        ],
+    }
+
+
 def as_json(derived: DerivedHold) -> dict[str, object]:
     return {
         "hold_ms": derived.hold_ms,
@@ -94,24 +155,49 @@ def as_json(derived: DerivedHold) -> dict[str, object]:
     }
 
 
-def store_holds(text: str, path: Path, network: Network, derived: dict[str, DerivedHold]) -> str:
-    """Return the text of the network file at `path` with these hold times."""
-    for stripe, hold in derived.items():
+def store_holds(text: str, path: Path, network: Network, plans: dict[str, CopyPlan]) -> str:
+    """Return the text of the network file at `path` with these hold times and copies."""
+    for stripe, plan in plans.items():
         tables = ["timing", f"stripes.{stripe}"] if len(network.stripes) == 1 else [f"stripes.{stripe}"]
-        texts = (with_key(text, table, "hold", f'"{hold.hold_ms}ms"') for table in tables)
-        stored = next((each for each in texts if _stored_ns(each, path, stripe) == hold.hold_ms * MS), None)
+        keys = {"hold": f'"{plan.hold.hold_ms}ms"'}
+        rules = network.stripe(stripe).rules
+        if rules.copies or plan.spent:
+            keys["copies"] = _copies_text(plan)
+        texts = (with_keys(text, table, keys) for table in tables)
+        stored = next((each for each in texts if _stores(each, path, stripe, plan)), None)
         if stored is None:
-            why = f'the hold time cannot be stored here; write hold = "{hold.hold_ms}ms" into [{tables[0]}] yourself'
+            lines = " and ".join(f"{key} = {value}" for key, value in keys.items())
+            why = f"the hold time cannot be stored here; write {lines} into [{tables[0]}] yourself"
             raise NetworkError(str(path), [Problem(1, why)])
         text = stored
     return text
 
 
-def _stored_ns(text: str, path: Path, stripe: str) -> int | None:
+def _copies_text(plan: CopyPlan) -> str:
+    """Return the value of the key `copies`: each receiver with what it gets."""
+    entries = []
+    for each in sorted(plan.spent):
+        given = {"tokens": each.copies.tokens, "parity": each.copies.parity}
+        inside = ", ".join(f"{key} = {number}" for key, number in given.items() if number)
+        entries.append(f"{each.name} = {{ {inside} }}")
+    return f"{{ {', '.join(entries)} }}" if entries else "{}"
+
+
+def _stores(text: str, path: Path, stripe: str, plan: CopyPlan) -> bool:
+    """Return whether the text has the hold time and the copies of a plan."""
     try:
-        return parse_network(text, str(path), path.parent).stripe(stripe).rules.hold_ns
+        rules = parse_network(text, str(path), path.parent).stripe(stripe).rules
     except NetworkError:
-        return None
+        return False
+    wanted = {each.name: each.copies for each in plan.spent}
+    return rules.hold_ns == plan.hold.hold_ms * MS and dict(rules.copies) == wanted
+
+
+def with_keys(text: str, table: str, keys: Mapping[str, str]) -> str:
+    """Return TOML text in which a table has these keys."""
+    for key, value in keys.items():
+        text = with_key(text, table, key, value)
+    return text
 
 
 def with_key(text: str, table: str, key: str, value: str) -> str:

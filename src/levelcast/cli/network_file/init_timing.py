@@ -15,7 +15,7 @@ from rich.table import Table
 
 from levelcast.cli.errors import duration_ns
 from levelcast.cli.network_file.hold import as_json as hold_json
-from levelcast.cli.network_file.hold import derive_holds, hold_table, store_holds
+from levelcast.cli.network_file.hold import copies_as_json, copies_table, hold_table, plan_holds, store_holds
 from levelcast.cli.options import NETWORK_FILE, Force, Interface, NetworkFile, option
 from levelcast.cli.output import print_json
 from levelcast.network import FiveCities, Network, NetworkError, Problem, five_cities, load_network
@@ -24,8 +24,8 @@ from levelcast.network.warnings import included_files, warnings
 from levelcast.node.operate.timing_change import apply_timing
 from levelcast.protocol.event_text import time_of_day
 from levelcast.runtime.sockets import LOOPBACK
+from levelcast.timing.copy_plan import CopyPlan
 from levelcast.timing.derive import Explained
-from levelcast.timing.hold import DerivedHold
 from levelcast.timing.rules import BoundTerm
 from levelcast.units import show_ns
 
@@ -90,14 +90,15 @@ def timing(
     if write and automatic:
         why = 'hold = "auto": the running ring changes the hold time, so none is stored; remove hold to derive one'
         raise NetworkError(str(network_file), [Problem(1, why)])
-    holds, reasons = derive_holds(network, chosen, quiet=as_json)
+    plans, reasons = plan_holds(network, chosen, quiet=as_json)
+    holds = {name: plan.hold for name, plan in plans.items()}
     if write:
         if not holds:
             whose = ", ".join(f"{name}: {reason}" for name, reason in reasons.items())
             why = whose if len(names) > 1 else reasons[names[0]]
             raise NetworkError(str(network_file), [Problem(1, f"there is no hold time to store; {why}")])
         text = network_file.read_text(encoding="utf-8-sig")
-        write_new(network_file, store_holds(text, network_file, network, holds), force=True)
+        write_new(network_file, store_holds(text, network_file, network, plans), force=True)
         network = load_network(network_file)
     if apply:
         if reasons:
@@ -110,15 +111,18 @@ def timing(
             "network": network.name,
             "included": [asdict(each) for each in network.included],
             "helpers": network.helpers,
-            "stripes": [_as_json(network, name, holds.get(name), reasons.get(name)) for name in chosen],
+            "stripes": [_as_json(network, name, plans.get(name), reasons.get(name)) for name in chosen],
         }
         print_json(report, ensure_ascii=False)
         return
     console = Console()
     for name in chosen:
-        _print_stripe(console, network, name, holds.get(name), reasons.get(name))
-    for name, derived in holds.items() if write else ():
-        console.print(f"Stored hold = {derived.hold_ms} ms of {escape(name)} in {network_file}.", highlight=False)
+        _print_stripe(console, network, name, plans.get(name), reasons.get(name))
+    for name, plan in plans.items() if write else ():
+        stored = f"hold = {plan.hold.hold_ms} ms"
+        if plan.spent:
+            stored += f" and copies for {_count(len(plan.spent), 'receiver')}"
+        console.print(f"Stored {stored} of {escape(name)} in {network_file}.", highlight=False)
 
 
 def _apply(network: Network, holds: dict[str, int], interface: str) -> None:
@@ -163,7 +167,8 @@ def _link(part: Path, path: Path) -> None:
         part.replace(path)
 
 
-def _as_json(network: Network, stripe: str, hold: DerivedHold | None, reason: str | None) -> dict[str, object]:
+def _as_json(network: Network, stripe: str, plan: CopyPlan | None, reason: str | None) -> dict[str, object]:
+    hold = plan.hold if plan is not None else None
     derived = network.derived(stripe)
     terms = network.liveness(stripe)
     return {
@@ -181,7 +186,8 @@ def _as_json(network: Network, stripe: str, hold: DerivedHold | None, reason: st
         "liveness": _bound_as_json(terms),
         "lines": {layer: _bound_as_json(each) for layer, each in network.line_terms(stripe).items()},
         "derived_hold": hold_json(hold) if hold is not None else None,
-        "warnings": warnings(network, stripe) + _hold_warnings(network, stripe, hold, reason),
+        "copies": copies_as_json(plan) if plan is not None and plan.redundancy > 1.0 else None,
+        "warnings": warnings(network, stripe) + _hold_warnings(network, stripe, plan, reason),
     }
 
 
@@ -189,9 +195,8 @@ def _bound_as_json(terms: list[BoundTerm]) -> dict[str, object]:
     return {"bound_ns": sum(term.ns for term in terms), "terms": [term._asdict() for term in terms]}
 
 
-def _print_stripe(
-    console: Console, network: Network, stripe: str, hold: DerivedHold | None, reason: str | None
-) -> None:
+def _print_stripe(console: Console, network: Network, stripe: str, plan: CopyPlan | None, reason: str | None) -> None:
+    hold = plan.hold if plan is not None else None
     title = network.name or "network"
     if len(network.stripes) > 1:
         title += f", stripe {stripe}"
@@ -210,12 +215,14 @@ def _print_stripe(
     if hold is not None:
         derived = network.derived(stripe)
         console.print(hold_table(hold, derived.timing.hold_ns, derived.rule_6_ns))
+    if plan is not None and plan.redundancy > 1.0:
+        console.print(copies_table(plan), highlight=False)
     if network.stripe(stripe).rules.hold_auto:
         console.print(_automatic(network, stripe), highlight=False, soft_wrap=True)
     console.print(_bound_table("When faults stop, everything sent is released within", network.liveness(stripe)))
     for layer, terms in network.line_terms(stripe).items():
         console.print(_bound_table(f"When a {layer} fails, another receiver sends to its lines within", terms))
-    for warning in warnings(network, stripe) + _hold_warnings(network, stripe, hold, reason):
+    for warning in warnings(network, stripe) + _hold_warnings(network, stripe, plan, reason):
         console.print(f"[yellow]Warning:[/yellow] {escape(warning)}")
 
 
@@ -230,12 +237,19 @@ def _automatic(network: Network, stripe: str) -> str:
     )
 
 
-def _hold_warnings(network: Network, stripe: str, hold: DerivedHold | None, reason: str | None) -> list[str]:
+def _hold_warnings(network: Network, stripe: str, plan: CopyPlan | None, reason: str | None) -> list[str]:
     """Return a sentence about a hold time that is too short for the late target, or that cannot be derived."""
     if reason is not None and follows_from_pairs(network, stripe):
         return [f"No hold time is derived from the links: {reason}."]
-    hold_ns = network.timing(stripe).hold_ns
-    if hold is None or hold_ns >= hold.hold_ms * 1_000_000:
+    if plan is None:
+        return []
+    if {each.name: each.copies for each in plan.spent} != dict(network.stripe(stripe).rules.copies):
+        return [
+            "The file has other copies than these, and nodes send those of the file; levelcast timing --write stores "
+            f"hold = {plan.hold.hold_ms} ms and the copies that it needs."
+        ]
+    hold, hold_ns = plan.hold, network.timing(stripe).hold_ns
+    if hold_ns >= hold.hold_ms * 1_000_000:
         return []
     short = show_ns(hold.hold_ms * 1_000_000 - hold_ns)
     share = hold.late_share(hold_ns // 1_000_000)

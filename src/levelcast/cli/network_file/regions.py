@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from levelcast.cli.errors import duration_ns, loss_ratio
-from levelcast.cli.network_file.hold import derive_holds, store_holds
+from levelcast.cli.network_file.hold import plan_holds, store_holds
 from levelcast.cli.network_file.init_timing import write_new
 from levelcast.cli.options import AsJson, Force, option
 from levelcast.cli.output import print_json, table
@@ -115,7 +115,7 @@ def regions(
 def _with_hold(text: str, path: Path, *, quiet: bool) -> str:
     """Return the text of a network file with the hold time that its links need, if there is one."""
     network = parse_network(text, str(path))
-    holds, _ = derive_holds(network, [stripe.name for stripe in network.stripes], quiet=quiet)
+    holds, _ = plan_holds(network, [stripe.name for stripe in network.stripes], quiet=quiet)
     return store_holds(text, path, network, holds)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -9,9 +10,10 @@ from typing import Any, cast
 from levelcast.network.fields import Fields, did_you_mean, is_int, known, show
 from levelcast.network.hold_input import rule_6_because
 from levelcast.network.keys import FileKey, FileTable
-from levelcast.network.model import Nack, Stripe, TimingRules, Witness
+from levelcast.network.model import Nack, Network, Stripe, TimingRules, Witness
 from levelcast.network.sections.draft import ID_LIMIT, Draft
 from levelcast.network.toml_lines import KeyPath
+from levelcast.timing.copies import MAX_REDUNDANCY, MOST_PARITY, MOST_TOKENS, Copies
 from levelcast.timing.derive import contradictions
 from levelcast.timing.nack_sets import MOST_SETS
 from levelcast.timing.rules import LOSS_LIMIT
@@ -42,6 +44,17 @@ _KEYS = (
     ),
     FileKey(
         "late_target", "share of the releases that may be late at the worst receiver", f"{_DEFAULTS.late_target:g}"
+    ),
+    FileKey(
+        "redundancy",
+        "limit of the bytes that each node sends, over those without additional copies (rule W11)",
+        f"{_DEFAULTS.redundancy:g}: no additional copies",
+    ),
+    FileKey(
+        "copies",
+        "by receiver, further copies of each token, and packets of which the XOR is sent too; "
+        "`levelcast timing --write` stores them",
+        "none",
     ),
     FileKey(
         "lengthen_after",
@@ -143,6 +156,8 @@ def _read_rules(fields: Fields, base: TimingRules) -> TimingRules:
         attempts=fields.whole("attempts", 1, 1000),
         nack_sets=_read_nack_sets(fields),
         late_target=_read_late_target(fields),
+        redundancy=_read_redundancy(fields),
+        copies=_read_copies(fields),
         **durations,
     )
     return replace(base, **values)
@@ -153,6 +168,34 @@ def _read_late_target(fields: Fields) -> float | None:
         return float(value) if isinstance(value, int | float) and 1e-7 <= value <= 0.1 else None
 
     return fields.read("late_target", accept, "a share from 1e-7 to 0.1, such as 1e-5")
+
+
+def _read_redundancy(fields: Fields) -> float | None:
+    def accept(value: Any) -> float | None:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(value) if is_number and 1.0 <= value <= MAX_REDUNDANCY else None
+
+    return fields.read("redundancy", accept, f"a factor from 1 to {MAX_REDUNDANCY:g}, such as 1.4")
+
+
+def _read_copies(fields: Fields) -> tuple[tuple[str, Copies], ...] | None:
+    limits = {"tokens": MOST_TOKENS, "parity": MOST_PARITY}
+
+    def is_entry(entry: Any) -> bool:
+        return isinstance(entry, dict) and all(
+            key in limits and is_int(value) and 0 <= value <= limits[key] for key, value in entry.items()
+        )
+
+    def accept(value: Any) -> tuple[tuple[str, Copies], ...] | None:
+        if not (isinstance(value, dict) and all(map(is_entry, value.values()))):
+            return None
+        return tuple((name, Copies(**entry)) for name, entry in value.items())
+
+    expected = (
+        f"receivers with tokens from 0 to {MOST_TOKENS} and parity from 0 to {MOST_PARITY}, "
+        "such as { sydney-1 = { tokens = 1, parity = 3 } }"
+    )
+    return fields.read("copies", accept, expected)
 
 
 def _read_nack_sets(fields: Fields) -> Nack | None:
@@ -230,6 +273,7 @@ def _check_timing(draft: Draft, stripe: Stripe, stripe_fields: Fields | None, ti
         return
     if rules.hold_auto and (because := rule_6_because(network, stripe.name)) is not None:
         problem("hold", f'hold = "auto" is not supported {because}: the hold time follows from rule 6; remove it')
+    _check_copies(network, rules, problem)
     sets = rules.nack_sets
     receivers = len(network.receivers)
     if sets != "tree" and (asked := sets if isinstance(sets, int) else sum(sets)) > receivers:
@@ -241,3 +285,15 @@ def _check_timing(draft: Draft, stripe: Stripe, stripe_fields: Fields | None, ti
         problem("process", "request (τ_r) is 0; set a delay in [links] or a process time in [timing]")
     for field, message in contradictions(derived, network.shape(stripe.name)):
         problem(field, message)
+
+
+def _check_copies(network: Network, rules: TimingRules, problem: Callable[[str, str], None]) -> None:
+    """Check that copies are for receivers of the network, and allowed by `redundancy`."""
+    names = {receiver.name for receiver in network.releasing}
+    for name, _ in rules.copies:
+        if name not in names:
+            known_names = ", ".join(sorted(names))
+            problem("copies", f'copies has "{name}", which is no receiver; the file has {known_names}')
+            return
+    if rules.copies and rules.redundancy == 1.0:
+        problem("copies", "copies needs redundancy above 1, such as redundancy = 1.4; set it, or remove copies")

@@ -36,6 +36,8 @@ def describe(message: Message | tuple[object, ...]) -> str:
         case wire.Data():
             numbers = str(message.first) + (f"-{message.last}" if message.last > message.first else "")
             return f"data {message.source}.{message.incarnation}#{numbers}"
+        case wire.Parity():
+            return f"parity {message.source}.{message.incarnation}#{message.numbers}"
         case wire.Token():
             marks = ",".join(map(_place, message.witnessed))
             token = f"{generation_name(message.generation)}/{message.slot} have {message.have} [{_runs(message.runs)}]"
