@@ -35,16 +35,16 @@ from levelcast.wire.wide_messages import (
 BODY = HEADER_SIZE
 ID = WideId(3, 1, 7)
 STATEMENT = WideStatement(ID, 2, asks=True)
-CONTENT = WideContent((WideMember(1, 1, 9), WideMember(3, 4, 10)), (WideId(2, 1, 5), ID))
-DATA = WideData(4, 2, 1, 8, 0, 1, 6, (1, 3), (WidePredecessor(ID, 3, (1, 3, 5)),), (STATEMENT,), b"content")
+CONTENT = WideContent((WideMember(1, 1, 9, 2), WideMember(3, 4, 10, 0)), (WideId(2, 1, 5), ID))
+DATA = WideData(4, 2, 1, 8, 0, 1, 7, 6, (1, 3), (WidePredecessor(ID, 3, (1, 3, 5)),), (STATEMENT,), b"content")
 EXAMPLES: list[Message] = [
     DATA,
-    WideRelay(5, 4, seal_message(DATA, 1)),
-    WideConfirm(2, 4, 6, (STATEMENT, WideStatement(ID, 3), WideStatement(ID, 0, wants=True))),
+    WideRelay(5, 4, True, seal_message(DATA, 1)),
+    WideConfirm(2, 4, 7, 6, (STATEMENT, WideStatement(ID, 3), WideStatement(ID, 0, wants=True))),
     WideRequest(2, 4, 10**18, True),
     WidePrepare(2, 4, 1, (1, 3)),
-    WidePromise(2, 4, 2, 1, 1, 3, CONTENT, (ID,)),
-    WidePromise(2, 4, 2, 1, 0, 0, WideContent((), ()), ()),
+    WidePromise(2, 4, 2, 1, 1, 3, CONTENT, 5, (ID,)),
+    WidePromise(2, 4, 2, 1, 0, 0, WideContent((), ()), 0, ()),
     WideAccept(2, 4, 1, CONTENT),
     WideAccepted(2, 4, 1, 3),
     WideView(2, 5, CONTENT),
@@ -65,6 +65,7 @@ def a_data(draw: st.DrawFn) -> WideData:
     predecessors = draw(st.lists(st.builds(WidePredecessor, ids, u64, lists), max_size=4))
     life = draw(st.integers(1, 2**32 - 1))
     number, parts = draw(st.integers(1, 2**64 - 1)), draw(st.integers(1, 2**16 - 1))
+    settled = draw(st.integers(0, number - 1))
     return WideData(
         draw(st.integers(life, 2**64 - 1)),
         source,
@@ -72,7 +73,8 @@ def a_data(draw: st.DrawFn) -> WideData:
         number,
         draw(st.integers(0, parts - 1)),
         parts,
-        draw(st.integers(0, number - 1)),
+        settled,
+        draw(st.integers(0, settled)),
         tuple(members),
         tuple(predecessors),
         tuple(draw(statements)),
@@ -82,17 +84,17 @@ def a_data(draw: st.DrawFn) -> WideData:
 
 contents = st.builds(
     WideContent,
-    st.dictionaries(u16, st.tuples(st.integers(1, 2**32 - 1), u64), max_size=5).map(
+    st.dictionaries(u16, st.tuples(st.integers(1, 2**32 - 1), u64, u64), max_size=5).map(
         lambda found: tuple(WideMember(process, *rest) for process, rest in sorted(found.items()))
     ),
     st.sets(ids, max_size=4).map(lambda found: tuple(sorted(found))),
 )
 MESSAGES: st.SearchStrategy[Any] = st.one_of(
     a_data(),
-    st.builds(WideConfirm, u16, u64, u64, statements.map(tuple)),
+    st.builds(WideConfirm, u16, u64, st.integers(5, 9), st.integers(0, 5), statements.map(tuple)),
     st.builds(WideRequest, u16, u64, u64, st.booleans()),
     st.builds(WidePrepare, u16, u64, u32, processes),
-    st.builds(WidePromise, u16, u64, u32, u16, st.integers(1, 9), u16, contents, st.just(())),
+    st.builds(WidePromise, u16, u64, u32, u16, st.integers(1, 9), u16, contents, u64, st.just(())),
     st.builds(WideAccept, u16, u64, u32, contents),
     st.builds(WideAccepted, u16, u64, u32, u16),
     st.builds(WideView, u16, u64, contents),
@@ -141,10 +143,8 @@ def test_a_message_comes_back_as_it_was_sent(message: Message, stripe: int) -> N
 
 @given(a_data(), u16)
 def test_a_relay_keeps_the_datagram_of_the_source(message: WideData, forwarder: int) -> None:
-    if forwarder == message.source:
-        return
     item = seal_message(message, 1)
-    relay = decode(encode(WideRelay(forwarder, 9, item), 1)).message
+    relay = decode(encode(WideRelay(forwarder, 9, False, item), 1)).message
     assert isinstance(relay, WideRelay)
     assert relay.item.sealed == item.sealed == encode(message, 1)
 
@@ -174,7 +174,7 @@ def test_random_bodies_are_rejected_or_have_one_encoding(kind: int, sender: int,
     decodes_canonically_or_is_rejected(sealed(header + body))
 
 
-MEMBERS_AT = BODY + 24
+MEMBERS_AT = BODY + 32
 PREDECESSORS_AT = MEMBERS_AT + 4 + 2 * 2
 
 
@@ -186,35 +186,37 @@ PREDECESSORS_AT = MEMBERS_AT + 4 + 2 * 2
         (DATA, BODY + 4, "<Q", 0),  # number
         (DATA, BODY + 12, "<H", 1),  # part 1 of 1
         (DATA, BODY + 14, "<H", 0),  # no parts
-        (DATA, BODY + 16, "<Q", 8),  # closed before it is sent
+        (DATA, BODY + 16, "<Q", 8),  # settled before it is sent
+        (DATA, BODY + 16, "<Q", 5),  # closed and not settled
         (DATA, MEMBERS_AT, "<I", 2**32 - 1),  # count of members
         (DATA, MEMBERS_AT + 4, "<H", 3),  # members twice
         (DATA, MEMBERS_AT + 4, "<H", 2),  # the source itself
         (DATA, PREDECESSORS_AT + 4 + 2, "<I", 0),  # life of a predecessor
         (DATA, PREDECESSORS_AT + 4 + 14 + 8 + 4 + 4, "<H", 2),  # members that are not in order
-        (EXAMPLES[2], BODY + 8, "<I", 2**20),  # count of statements
-        (EXAMPLES[2], BODY + 12 + 14, "<B", 16),  # flags
-        (EXAMPLES[2], BODY + 12 + 2, "<I", 0),  # life
+        (EXAMPLES[2], BODY, "<Q", 5),  # closed and not settled
+        (EXAMPLES[2], BODY + 16, "<I", 2**20),  # count of statements
+        (EXAMPLES[2], BODY + 20 + 14, "<B", 16),  # flags
+        (EXAMPLES[2], BODY + 20 + 2, "<I", 0),  # life
         (EXAMPLES[3], BODY + 8, "<B", 2),  # flags
         (EXAMPLES[4], BODY + 8, "<H", 3),  # members twice
         (EXAMPLES[5], BODY + 6, "<I", 0),  # a content of round 0
         (EXAMPLES[7], BODY + 4 + 4 + 2, "<I", 0),  # life of a member
         (EXAMPLES[7], BODY + 4 + 4, "<H", 9),  # members that are not in order
         (EXAMPLES[1], 4, "<H", 2),  # an item of another stripe
-        (EXAMPLES[1], 6, "<H", 2),  # relayed by its source
-        (EXAMPLES[1], BODY + 3, "<B", 25),  # an item whose seal is broken
+        (EXAMPLES[1], BODY, "<B", 2),  # flags
+        (EXAMPLES[1], BODY + 4, "<B", 25),  # an item whose seal is broken
     ],
 )
 def test_each_field_is_checked(message: Message, at: int, layout: str, value: int) -> None:
-    expected = Reason.BROKEN_SEAL if (at, value) == (BODY + 3, 25) else Reason.BAD_FIELD
+    expected = Reason.BROKEN_SEAL if (at, value) == (BODY + 4, 25) else Reason.BAD_FIELD
     assert reason_for(patched(encode(message, 1), at, layout, value)) is expected
 
 
 def test_a_relay_carries_nothing_but_data() -> None:
     relay, probe = encode(EXAMPLES[1], 1), encode(Probe(2, 1, 1), 1)
-    assert reason_for(resized(relay[:HEADER_SIZE] + probe)) is Reason.BAD_FIELD
-    assert reason_for(resized(relay[:HEADER_SIZE] + relay)) is Reason.BAD_FIELD
-    assert relay[HEADER_SIZE + 3] == KIND_WIDE_DATA
+    assert reason_for(resized(relay[: HEADER_SIZE + 1] + probe)) is Reason.BAD_FIELD
+    assert reason_for(resized(relay[: HEADER_SIZE + 1] + relay)) is Reason.BAD_FIELD
+    assert relay[HEADER_SIZE + 4] == KIND_WIDE_DATA
 
 
 @pytest.mark.parametrize(
@@ -227,13 +229,14 @@ def test_a_relay_carries_nothing_but_data() -> None:
         DATA._replace(number=0),
         DATA._replace(number=2**64),
         DATA._replace(life=9),
+        DATA._replace(settled=8),
         DATA._replace(closed=8),
         DATA._replace(payload=bytes(MAX_WIDE_PAYLOAD + 1)),
         DATA._replace(predecessors=(WidePredecessor(ID, 3, (1, 2, 3)),)),
         DATA._replace(statements=(WideStatement(ID, 4),)),
         DATA._replace(statements=(WideStatement(ID._replace(life=0), 1),)),
         WidePrepare(2, 4, 1, (3, 1)),
-        WidePromise(2, 4, 2, 1, 0, 0, CONTENT, ()),
+        WidePromise(2, 4, 2, 1, 0, 0, CONTENT, 0, ()),
         WideView(2, 5, CONTENT._replace(orphans=(ID, ID))),
         WideView(2, 5, CONTENT._replace(members=CONTENT.members[::-1])),
     ],

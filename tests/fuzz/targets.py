@@ -97,16 +97,16 @@ def _wide_examples() -> list[Message]:
 
     number = wide.WideId(3, 1, 7)
     statement, predecessor = wide.WideStatement(number, 2, asks=True), wide.WidePredecessor(number, 3, (1, 3, 5))
-    data = wide.WideData(4, 2, 1, 8, 0, 1, 6, (1, 3), (predecessor,), (statement,), b"ab")
+    data = wide.WideData(4, 2, 1, 8, 0, 1, 7, 6, (1, 3), (predecessor,), (statement,), b"ab")
     data = codec.seal_message(data, 1)
-    content = wide.WideContent((wide.WideMember(1, 1, 9),), (number,))
+    content = wide.WideContent((wide.WideMember(1, 1, 9, 0),), (number,))
     return [
         data,
-        wide.WideRelay(5, 4, data),
-        wide.WideConfirm(2, 4, 6, (statement,)),
+        wide.WideRelay(5, 4, True, data),
+        wide.WideConfirm(2, 4, 7, 6, (statement,)),
         wide.WideRequest(2, 4, 9, False),
         wide.WidePrepare(2, 4, 1, (1, 3)),
-        wide.WidePromise(2, 4, 2, 1, 1, 3, content, (number,)),
+        wide.WidePromise(2, 4, 2, 1, 1, 3, content, 5, (number,)),
         wide.WideAccept(2, 4, 1, content),
         wide.WideAccepted(2, 4, 1, 3),
         wide.WideView(2, 5, content),

@@ -1,13 +1,14 @@
 """Messages of a wide-area group as bytes (TT §4, §5); part of the table in `levelcast.wire.codec`.
 
     kind             sender     generation  body
-    23 WideData      source     view        life u32, number u64, part u16, parts u16, closed u64, [member u16],
-                                            [predecessor], [statement], payload (the rest)
-    24 WideRelay     forwarder  view        complete datagram of kind WideData, of the same stripe
-    25 WideConfirm   member     view        closed u64, [statement]
+    23 WideData      source     view        life u32, number u64, part u16, parts u16, settled u64, closed u64,
+                                            [member u16], [predecessor], [statement], payload (the rest)
+    24 WideRelay     any member view        asks u8, complete datagram of kind WideData, of the same stripe
+    25 WideConfirm   member     view        settled u64, closed u64, [statement]
     26 WideRequest   process    view known  incarnation u64, leaves u8
     27 WidePrepare   proposer   view        round u32, [member u16]
-    28 WidePromise   member     view        round u32, proposer u16, accepted_round u32, accepted_by u16, content, [id]
+    28 WidePromise   member     view        round u32, proposer u16, accepted_round u32, accepted_by u16, number u64,
+                                            content, [id]
     29 WideAccept    proposer   view        round u32, content
     30 WideAccepted  member     view        round u32, proposer u16
     31 WideView      any node   view        content
@@ -15,7 +16,7 @@
     id           source u16, life u32, number u64
     statement    id, flags u8: 0 to 3 the scope, + 4 asks, + 8 wants
     predecessor  id, view u64, [member u16]
-    content      [member u16, life u32, incarnation u64], [id]
+    content      [member u16, life u32, incarnation u64, number u64], [id]
 
 Members are in ascending order. The header, the seal and the rule that a message has one encoding are those of every
 core datagram.
@@ -54,15 +55,16 @@ MAX_STATEMENTS = 1_024
 MAX_ORPHANS = 2_048
 MAX_WIDE_PAYLOAD = 8_192
 
-_DATA = Struct("<IQHHQ")
+_DATA = Struct("<IQHHQQ")
 _ID = Struct("<HIQ")
 _STATEMENT = Struct("<HIQB")
 _PREDECESSOR = Struct("<HIQQ")
-_CLOSED = Struct("<Q")
+_FLOORS = Struct("<QQ")
+_FLAG = Struct("<B")
 _ROUND = Struct("<I")
-_PROMISE = Struct("<IHIH")
+_PROMISE = Struct("<IHIHQ")
 _PROCESSES = PackedNumbers("H", MAX_WIDE_MEMBERS, "members")
-_MEMBERS = Packed("<HIQ", WideMember, MAX_WIDE_MEMBERS)
+_MEMBERS = Packed("<HIQQ", WideMember, MAX_WIDE_MEMBERS)
 _IDS = Packed("<HIQ", WideId, MAX_ORPHANS)
 _ASKS, _WANTS = 4, 8
 _SCOPES = frozenset(Scope)
@@ -88,6 +90,11 @@ def _check_content(content: WideContent) -> None:
         bad_field("messages that are not in ascending order")
 
 
+def _check_floors(settled: int, closed: int) -> None:
+    if closed > settled:
+        bad_field("a closed message that is not settled")
+
+
 def _check_data(message: WideData) -> None:
     check_id(message.id)
     _check_ascending(message.members)
@@ -97,8 +104,9 @@ def _check_data(message: WideData) -> None:
         bad_field("a life that begins after the view")
     if not message.part < message.parts:
         bad_field("part")
-    if message.closed >= message.number:
+    if message.settled >= message.number:
         bad_field("a message that is received before it is sent")
+    _check_floors(message.settled, message.closed)
     everybody = tuple(sorted((*message.members, message.source)))
     for each in message.predecessors:
         check_id(each.id)
@@ -156,7 +164,7 @@ def encode_data(message: WideData, domain: int) -> bytes:
     if message.sealed:
         return message.sealed
     _check_data(message)
-    head = _DATA.pack(message.life, message.number, message.part, message.parts, message.closed)
+    head = _DATA.pack(message.life, message.number, message.part, message.parts, message.settled, message.closed)
     lists = (
         _PROCESSES.pack(message.members),
         _pack_predecessors(message.predecessors),
@@ -167,12 +175,12 @@ def encode_data(message: WideData, domain: int) -> bytes:
 
 
 def _open_data(datagram: bytes, sender: int, view: int) -> WideData:
-    life, number, part, parts, closed = _DATA.unpack_from(datagram, HEADER_SIZE)
+    life, number, part, parts, settled, closed = _DATA.unpack_from(datagram, HEADER_SIZE)
     members, at = _PROCESSES.unpack(datagram, HEADER_SIZE + _DATA.size)
     predecessors, at = _unpack_predecessors(datagram, at)
     statements, at = _unpack_statements(datagram, at)
     message = WideData(
-        view, sender, life, number, part, parts, closed, members, predecessors, statements, datagram[at:]
+        view, sender, life, number, part, parts, settled, closed, members, predecessors, statements, datagram[at:]
     )
     _check_data(message)
     return message
@@ -183,27 +191,33 @@ def decode_data(datagram: bytes, domain: int, sender: int, generation: int) -> t
 
 
 def encode_relay(message: WideRelay, domain: int) -> bytes:
-    return seal_datagram(24, domain, message.sender, message.view, encode_data(message.item, domain))
+    body = bytes((message.asks,)) + encode_data(message.item, domain)
+    return seal_datagram(24, domain, message.sender, message.view, body)
 
 
 def decode_relay(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[WideRelay, int]:
-    inner = datagram[HEADER_SIZE:]
+    inner = datagram[HEADER_SIZE + 1 :]
     kind, found, source, view, unsealed = open_datagram(inner)
-    if kind != KIND_WIDE_DATA or found != domain or source == sender:
+    if kind != KIND_WIDE_DATA or found != domain:
         bad_field("an item that no relay carries")
+    (asks,) = _FLAG.unpack_from(datagram, HEADER_SIZE)
+    if asks > 1:
+        bad_field("flags")
     item = _open_data(unsealed, source, view)
-    return WideRelay(sender, generation, item._replace(sealed=inner)), len(datagram)
+    return WideRelay(sender, generation, bool(asks), item._replace(sealed=inner)), len(datagram)
 
 
 def encode_confirm(message: WideConfirm, domain: int) -> bytes:
-    body = _CLOSED.pack(message.closed) + _pack_statements(message.statements)
+    _check_floors(message.settled, message.closed)
+    body = _FLOORS.pack(message.settled, message.closed) + _pack_statements(message.statements)
     return seal_datagram(25, domain, message.sender, message.view, body)
 
 
 def decode_confirm(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[WideConfirm, int]:
-    (closed,) = _CLOSED.unpack_from(datagram, HEADER_SIZE)
-    statements, at = _unpack_statements(datagram, HEADER_SIZE + _CLOSED.size)
-    return WideConfirm(sender, generation, closed, statements), at
+    settled, closed = _FLOORS.unpack_from(datagram, HEADER_SIZE)
+    _check_floors(settled, closed)
+    statements, at = _unpack_statements(datagram, HEADER_SIZE + _FLOORS.size)
+    return WideConfirm(sender, generation, settled, closed, statements), at
 
 
 def _encode_request(message: WideRequest, domain: int) -> bytes:
@@ -251,16 +265,16 @@ def _check_promise(message: WidePromise) -> None:
 
 def encode_promise(message: WidePromise, domain: int) -> bytes:
     _check_promise(message)
-    head = _PROMISE.pack(message.round, message.proposer, message.accepted_round, message.accepted_by)
+    head = _PROMISE.pack(message.round, message.proposer, message.accepted_round, message.accepted_by, message.number)
     body = b"".join((head, _pack_content(message.accepted), _IDS.pack(message.held)))
     return seal_datagram(28, domain, message.sender, message.view, body)
 
 
 def decode_promise(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[WidePromise, int]:
-    number, proposer, accepted_round, accepted_by = _PROMISE.unpack_from(datagram, HEADER_SIZE)
+    turn, proposer, accepted_round, accepted_by, number = _PROMISE.unpack_from(datagram, HEADER_SIZE)
     accepted, at = _unpack_content(datagram, HEADER_SIZE + _PROMISE.size)
     held, at = _IDS.unpack(datagram, at)
-    message = WidePromise(sender, generation, number, proposer, accepted_round, accepted_by, accepted, held)
+    message = WidePromise(sender, generation, turn, proposer, accepted_round, accepted_by, accepted, number, held)
     _check_promise(message)
     return message, at
 

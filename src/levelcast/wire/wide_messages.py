@@ -61,8 +61,10 @@ class WideData(NamedTuple):
     number: int
     part: int
     parts: int
+    settled: int
+    """Messages of the source up to this number are received by all of their destinations."""
     closed: int
-    """Messages of the source up to this number, and all before them in causal order, are received everywhere."""
+    """Like `settled`, and all messages before them in causal order are, too."""
     members: tuple[int, ...]
     predecessors: tuple[WidePredecessor, ...]
     statements: tuple[WideStatement, ...]
@@ -84,10 +86,12 @@ class WideData(NamedTuple):
 
 
 class WideRelay(NamedTuple):
-    """A message that another process than its source sends on: a repair, a forwarded copy, a coordinator's copy."""
+    """A message that is sent on, or again: a repair, a forwarded copy, a coordinator's copy."""
 
     sender: int
     view: int
+    asks: bool
+    """It is a repair: the receiver is to state its receipt, even if it has done so."""
     item: WideData
 
 
@@ -96,6 +100,7 @@ class WideConfirm(NamedTuple):
 
     sender: int
     view: int
+    settled: int
     closed: int
     statements: tuple[WideStatement, ...]
 
@@ -115,6 +120,8 @@ class WideMember(NamedTuple):
     process: int
     life: int
     incarnation: int
+    number: int
+    """Number of its last message in the views before."""
 
 
 class WideContent(NamedTuple):
@@ -147,6 +154,8 @@ class WidePromise(NamedTuple):
     """0: none."""
     accepted_by: int
     accepted: WideContent
+    number: int
+    """Number of the last message of the sender, which sends no more before the next view."""
     held: tuple[WideId, ...]
 
 
@@ -177,13 +186,5 @@ class WideView(NamedTuple):
 
 
 WideMessage = (
-    WideData
-    | WideRelay
-    | WideConfirm
-    | WideRequest
-    | WidePrepare
-    | WidePromise
-    | WideAccept
-    | WideAccepted
-    | WideView
+    WideData | WideRelay | WideConfirm | WideRequest | WidePrepare | WidePromise | WideAccept | WideAccepted | WideView
 )
