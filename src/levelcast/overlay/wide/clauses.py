@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
 
 from levelcast.overlay.wide.entries import Entry
-from levelcast.overlay.wide.plan import MessagePlan
 from levelcast.wire.wide_messages import WideData
 
 
-class Duties(Protocol):
-    """What a process does about a message when a statement is overdue, or the view changes."""
-
-    def send_again(self, entry: Entry, to: int) -> None: ...
-
-    def ask_again(self, entry: Entry, to: int) -> None: ...
-
-    def renew_plan(self, entry: Entry) -> MessagePlan: ...
-
-
-def destinations_of(data: WideData, lives: dict[int, int]) -> frozenset[int]:
+def destinations_of(data: WideData, lives: Mapping[int, int]) -> frozenset[int]:
     """Return the destinations that are still members, with the life to which the message was sent."""
     return frozenset(each for each in data.members if each in lives and is_for_life(lives[each], data.view))
 
@@ -47,21 +36,6 @@ def group_counts(view: int, generation: int) -> bool:
 def skips_lost() -> bool:
     """Return whether a message may be delivered without a predecessor that no member holds."""
     return True
-
-
-def repair(process: Duties, entry: Entry, peer: int) -> None:
-    """Send a message again to a process whose confirmation is overdue (R)."""
-    process.send_again(entry, peer)
-
-
-def ask(process: Duties, entry: Entry, peer: int) -> None:
-    """Ask for a statement that is overdue: it may be lost."""
-    process.ask_again(entry, peer)
-
-
-def renewed(process: Duties, entry: Entry) -> MessagePlan:
-    """Return the plan of a message in a new view, which may have other coordinators."""
-    return process.renew_plan(entry)
 
 
 def carried(members: frozenset[int]) -> frozenset[int]:

@@ -14,13 +14,12 @@
 
 A message may name a predecessor that its destination will never receive, because its source failed. What was before
 that predecessor is unknown then. So it is delivered when the messages that living members sent in the views before are
-all received (`_all_before_view_settled`).
+all received (`levelcast.overlay.wide.receipts`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import count
 
@@ -30,7 +29,10 @@ from levelcast.overlay.wide.causal import CausalHistory, CausalQueue, members_of
 from levelcast.overlay.wide.config import GroupConfig
 from levelcast.overlay.wide.entries import Entry, backoff, watch
 from levelcast.overlay.wide.plan import MessagePlan
-from levelcast.overlay.wide.statements import StatementOutbox
+from levelcast.overlay.wide.plan_cache import PlanCache
+from levelcast.overlay.wide.receipts import Floor, Life, Receipts
+from levelcast.overlay.wide.signs import Signs
+from levelcast.overlay.wide.statements import EarlyStatements, StatementOutbox
 from levelcast.overlay.wide.views import ViewChange
 from levelcast.protocol.effects import Effect, Send, WideDeliver, WideInstall, WideSettle
 from levelcast.protocol.machine import Machine
@@ -55,9 +57,6 @@ from levelcast.wire.wide_messages import (
 
 MAX_BARRIERS = 400
 """Predecessors above which a process sends nothing until some of them are received everywhere."""
-MAX_EARLY = 4_096
-"""Maximum number of messages of which statements are kept that arrived before the message."""
-Life = tuple[int, int]
 MEMBER_KINDS = WideData | WideRelay | WideConfirm | WidePrepare | WidePromise | WideAccept | WideAccepted
 """Messages that only members send."""
 
@@ -74,39 +73,26 @@ class GroupProcess(Machine):
     ) -> None:
         """`incarnation` must be higher than in every earlier life of the process. Without `joins` it is in view 1."""
         self.config, self.process, self.incarnation = config, process, incarnation
-        self.life = 0
+        self._receipts = Receipts(process)
         self.removed = False
         self.sent_copies = 0
         """Copies of messages that were sent: first ones, replicated, forwarded and repairs."""
         self._now = now
         self._effects: list[Effect] = []
-        self._number = self._settled = self._closed = 0
-        self._own_open: dict[int, tuple[WidePredecessor, ...]] = {}
-        """Own messages that are not closed, with their predecessors."""
         self._leaving = False
         self._queued: list[tuple[bytes, tuple[int, ...] | None]] = []
         """Application messages that wait for the next view."""
         self.entries: dict[WideId, Entry] = {}
-        self._received: dict[Life, set[int]] = defaultdict(set)
-        self._delivered: dict[Life, set[int]] = defaultdict(set)
-        self._floors: dict[Life, tuple[int, int]] = defaultdict(lambda: (0, 0))
-        """`settled` and `closed` of each source."""
-        self._early: dict[WideId, list[tuple[int, int, int]]] = {}
-        """Statements about messages that have not arrived: process, scope, view."""
+        self._early = EarlyStatements()
         self._history = CausalHistory()
         self._queue = CausalQueue(self._is_satisfied)
         self._assembly = Assembly()
         self._outbox = StatementOutbox(config.defer_ns)
-        self._plans: dict[tuple[int, bool, frozenset[int]], MessagePlan] = {}
+        self._plans = PlanCache(config.rules, config.subgroups)
         self._timers: list[tuple[int, int, WideId | None, Send | None]] = []
         self._timer_numbers = count()
-        self._heard_ns: dict[int, int] = {}
-        self._told_ns: dict[int, int] = {}
-        self._view_told_ns: dict[int, int] = {}
-        self._orphans: frozenset[WideId] = frozenset()
-        self._lives: dict[int, int] = {}
-        self._marks: dict[Life, int] = {}
-        self._views = ViewChange(config, process, self._held_of_removed, lambda: self._number, self._decided)
+        self._signs = Signs(config, process)
+        self._views = ViewChange(config, process, self._held_of_removed, lambda: self._receipts.number, self._install)
         self._requested_ns = now - config.exchange_ns
         self.wake_ns: int | None = now
         if not joins:
@@ -121,13 +107,18 @@ class GroupProcess(Machine):
         return self._views.view
 
     @property
+    def life(self) -> int:
+        """Return the view in which this process became a member; 0 before."""
+        return self._receipts.life
+
+    @property
     def members(self) -> tuple[int, ...]:
         return self._views.processes
 
     @property
-    def incarnations(self) -> dict[int, int]:
-        """Return the incarnation of each member."""
-        return {member.process: member.incarnation for member in self._views.members}
+    def lives(self) -> Mapping[int, int]:
+        """Return the life of each member."""
+        return self._receipts.lives
 
     @property
     def is_idle(self) -> bool:
@@ -143,7 +134,7 @@ class GroupProcess(Machine):
         """Return the number of packets that may be sent now."""
         if not self.life or self.removed or self._leaving or len(self._history) > MAX_BARRIERS:
             return 0
-        return max(0, self.config.window - (self._number - self._settled) - len(self._queued))
+        return max(0, self.config.window - (self._receipts.number - self._receipts.own.settled) - len(self._queued))
 
     @property
     def buffered(self) -> int:
@@ -152,9 +143,7 @@ class GroupProcess(Machine):
 
     def has_received(self, each: WideId) -> bool:
         """Return whether a message was received here, or sent from here."""
-        if each[:2] == (self.process, self.life):
-            return each.number <= self._number
-        return each.number in self._received[each[:2]] or each.number <= self._floors[each[:2]][1]
+        return self._receipts.has_received(each)
 
     def submit(self, payload: bytes, now: int, to: Collection[int] | None = None) -> list[Effect]:
         """Send an application message to members, all others without `to`: in packets, each a message of its own."""
@@ -221,7 +210,7 @@ class GroupProcess(Machine):
         if not self.life or not isinstance(message, MEMBER_KINDS):
             return
         sender, view = (message.source if isinstance(message, WideData) else message.sender), message.view
-        self._heard_ns[sender] = self._now
+        self._signs.hear(sender, self._now)
         if view != self.generation:
             self._compare_views(sender, view)
         if isinstance(message, WideData):
@@ -229,7 +218,7 @@ class GroupProcess(Machine):
         elif isinstance(message, WideRelay):
             self._on_data(message.item, sender, asks=message.asks)
         elif isinstance(message, WideConfirm):
-            self._on_floors((sender, self._lives.get(sender, 0)), view, message.settled, message.closed)
+            self._on_floor((sender, self.lives.get(sender, 0)), view, Floor(message.settled, message.closed))
             for statement in message.statements:
                 self._on_statement(sender, view, statement)
         elif isinstance(message, WidePrepare):
@@ -255,24 +244,25 @@ class GroupProcess(Machine):
             self._send_packet(payload[part * size : (part + 1) * size], part, parts, to)
 
     def _send_packet(self, payload: bytes, part: int, parts: int, to: tuple[int, ...]) -> None:
-        self._number += 1
+        self._receipts.number += 1
+        floor = self._receipts.own
         data = WideData(
             self.generation,
             self.process,
             self.life,
-            self._number,
+            self._receipts.number,
             part,
             parts,
-            self._settled,
-            self._closed,
+            floor.settled,
+            floor.closed,
             to,
             self._history.predecessors(to, self.process),
             self._outbox.take_riding(to),
             payload,
         )
-        plan = self._plan(data)
+        plan = self._plans.find(data, self.lives)
         self._history.add(data)
-        self._own_open[data.number] = data.predecessors
+        self._receipts.note_sent(data)
         entry = Entry(data, plan, self._now, kept=True)
         self.entries[data.id] = entry
         for child in plan.children(self.process):
@@ -291,28 +281,15 @@ class GroupProcess(Machine):
                 self._send(to, message)
 
     def _send(self, to: int, message: Message) -> None:
-        self._told_ns[to] = self._now
+        self._signs.sent(to, self._now)
         self._effects.append(Send(to, message))
-
-    def _plan(self, data: WideData) -> MessagePlan:
-        """Return the duties for a message, by the present view."""
-        lives = self._lives
-        members = clauses.destinations_of(data, lives)
-        source_lives = lives.get(data.source) == data.life
-        key = (data.source, source_lives, members)
-        plan = self._plans.get(key)
-        if plan is None:
-            view = members | ({data.source} if source_lives else frozenset())
-            plan = MessagePlan(self.config.rules, self.config.subgroups, data.source, members, view)
-            self._plans[key] = plan
-        return plan
 
     # -- receiving ----------------------------------------------------------------------------------------
 
     def _on_data(self, data: WideData, sender: int, *, asks: bool) -> None:
         """Receive a message, whoever sent it here."""
         life = (data.source, data.life)
-        self._on_floors(life, data.view, data.settled, data.closed)
+        self._on_floor(life, data.view, Floor(data.settled, data.closed))
         for statement in data.statements:
             self._on_statement(data.source, data.view, statement)
         if data.source == self.process or data.view > self.generation:
@@ -324,17 +301,17 @@ class GroupProcess(Machine):
             if asks:
                 self._state(sender, data.id)
             return
-        if self._views.frozen or not self._is_expected(data.id):
+        if self._views.frozen or not self._receipts.is_expected(data.id):
             return
-        self._received[life].add(data.number)
+        self._receipts.received[life].add(data.number)
         self._queue.add(data)
-        plan = self._plan(data)
+        plan = self._plans.find(data, self.lives)
         kept = plan.keeps(self.process)
         head = data if kept else data._replace(payload=b"", sealed=b"")
         entry = Entry(head, plan, self._now - plan.arrival_ns(self.process), kept)
         entry.known.add(self.process)
         self.entries[data.id] = entry
-        for process, scope, view in self._early.pop(data.id, ()):
+        for process, scope, view in self._early.take(data.id):
             self._learn(entry, process, scope, view)
         for child in plan.children(self.process):
             if child not in entry.known:
@@ -355,10 +332,6 @@ class GroupProcess(Machine):
         if entry is not None and not entry.kept and entry.plan.keeps(self.process):
             entry.data, entry.kept = data, True
 
-    def _is_expected(self, each: WideId) -> bool:
-        """Return whether a message may still be received: its source is a member, or members hold it."""
-        return self._lives.get(each.source) == each.life or each in self._orphans
-
     # -- statements ---------------------------------------------------------------------------------------
 
     def _on_statement(self, sender: int, view: int, statement: WideStatement) -> None:
@@ -368,8 +341,8 @@ class GroupProcess(Machine):
             if entry is not None:
                 self._learn(entry, sender, statement.scope, view)
                 self._progress(entry)
-            elif not self.has_received(each) and self._is_expected(each) and len(self._early) < MAX_EARLY:
-                self._early.setdefault(each, []).append((sender, statement.scope, view))
+            elif not self.has_received(each) and self._receipts.is_expected(each):
+                self._early.add(each, sender, statement.scope, view)
         if statement.asks:
             self._state(sender, each)
         if statement.wants and entry is not None and entry.kept:
@@ -388,7 +361,7 @@ class GroupProcess(Machine):
         """Answer what is known here of a message; nothing if it was not received."""
         entry = self.entries.get(each)
         if entry is None:
-            scope = Scope.ALL if self.has_received(each) and self._is_expected(each) else Scope.NONE
+            scope = Scope.ALL if self.has_received(each) and self._receipts.is_expected(each) else Scope.NONE
         else:
             scope = self._scope(entry)
         if scope:
@@ -430,63 +403,31 @@ class GroupProcess(Machine):
         for peer in entry.plan.accepts_to(self.process):
             self._outbox.add(peer, WideStatement(each, Scope.ALL), self._now)
         if each[:2] == (self.process, self.life):
-            self._advance_floors()
+            self._advance()
 
-    # -- floors -------------------------------------------------------------------------------------------
+    # -- floors and delivery -------------------------------------------------------------------------------
 
-    def _advance_floors(self) -> None:
-        """Find up to where the own messages are received everywhere, and closed."""
-        own = (self.process, self.life)
-        while self._settled < self._number and WideId(*own, self._settled + 1) not in self.entries:
-            self._settled += 1
-        while self._closed < self._settled:
-            if not clauses.closes(all(self._is_closed(each.id) for each in self._own_open[self._closed + 1])):
-                break
-            self._closed += 1
-            del self._own_open[self._closed]
-        self._floors[own] = (self._settled, self._closed)
-        self._history.forget(self._is_closed)
+    def _advance(self) -> None:
+        """Find up to where the own messages are received everywhere; forget predecessors that are closed."""
+        self._receipts.advance(self.entries.keys())
+        self._history.forget(lambda each: self._receipts.is_closed(each, self.entries.keys()))
 
-    def _is_closed(self, each: WideId) -> bool:
-        """Return whether a message, and all before it, are received by all that will ever receive them."""
-        life = each[:2]
-        if life == (self.process, self.life) or self._lives.get(each.source) == each.life:
-            return each.number <= self._floors[life][1]
-        if each in self._orphans and (each in self.entries or each.number not in self._received[life]):
-            return False
-        return self._all_before_view_settled()
-
-    def _all_before_view_settled(self) -> bool:
-        """Return whether all messages of living members from the views before are received by their destinations."""
-        return all(self._floors[life][0] >= number for life, number in self._marks.items())
-
-    def _on_floors(self, life: Life, view: int, settled: int, closed: int) -> None:
-        if self._lives.get(life[0]) != life[1] or view < life[1]:
+    def _on_floor(self, life: Life, view: int, floor: Floor) -> None:
+        """Note up to where the messages of a source are received everywhere."""
+        if not self._receipts.raise_floor(life, view, floor, self._queue.waiting):
             return
-        known = self._floors[life]
-        if settled <= known[0] and closed <= known[1]:
-            return
-        self._floors[life] = settled, closed = max(settled, known[0]), max(closed, known[1])
-        for each in [each for each in self.entries if each[:2] == life and each.number <= settled]:
+        for each in [each for each in self.entries if each[:2] == life and each.number <= floor.settled]:
             entry = self.entries[each]
             entry.known |= entry.plan.destinations
             self._progress(entry)
-        for numbers in (self._received[life], self._delivered[life]):
-            waiting = {each.number for each in self._queue.waiting if each[:2] == life}
-            numbers -= {each for each in numbers if each <= closed and each not in waiting}
-        for each in [each for each in self._early if each[:2] == life and each.number <= settled]:
-            del self._early[each]
-        self._advance_floors()
-
-    # -- delivery -----------------------------------------------------------------------------------------
+        self._early.forget(lambda each: each[:2] == life and each.number <= floor.settled)
+        self._advance()
 
     def _deliver(self) -> None:
         """Deliver the messages whose predecessors are delivered."""
         while (data := self._queue.ready()) is not None:
-            life = (data.source, data.life)
             self._history.add(data)
-            if data.number > self._floors[life][1]:
-                self._delivered[life].add(data.number)
+            self._receipts.note_delivered(data.id)
             payload = self._assembly.add(data)
             if payload is not None:
                 self._effects.append(WideDeliver(data.id, payload))
@@ -496,29 +437,15 @@ class GroupProcess(Machine):
         each = predecessor.id
         if self.process not in members_of(predecessor, data) or not clauses.is_for_life(self.life, predecessor.view):
             return True
-        life = each[:2]
-        if each.source == self.process or each.number in self._delivered[life]:
-            return True
         if each in self._queue.waiting:
             return False
-        if each.number <= self._floors[life][1]:
-            return True
-        if self._is_expected(each) or each.number in self._received[life]:
-            return False
-        return clauses.skips_lost() and (self._all_before_view_settled() or not clauses.waits_for_lost())
+        return self._receipts.is_delivered(each) or self._receipts.is_lost(each)
 
     # -- timers -------------------------------------------------------------------------------------------
 
     def _watch(self, entry: Entry) -> None:
         """Set the time at which the first missing statement about a message is overdue."""
-        config = self.config
-        copies_ns = (
-            (entry.plan.copies(entry.data.source, self.process) - 1) * config.spacing_ns
-            if (entry.data.source != self.process)
-            else 0
-        )
-        slack_ns = config.margin_ns + 2 * config.defer_ns + copies_ns
-        due_ns = watch(entry, self.process, slack_ns)
+        due_ns = watch(entry, self.process, self.config.margin_ns + 2 * self.config.defer_ns)
         if due_ns is not None and (not entry.wake_ns or due_ns < entry.wake_ns):
             entry.wake_ns = due_ns
             heappush(self._timers, (due_ns, next(self._timer_numbers), entry.data.id, None))
@@ -528,7 +455,7 @@ class GroupProcess(Machine):
         while timers and timers[0][0] <= self._now:
             at_ns, _, each, copy = heappop(timers)
             if copy is not None:
-                if copy.to in self._lives:
+                if copy.to in self._receipts.lives:
                     self._send(copy.to, copy.message)
                 continue
             entry = self.entries.get(each) if each is not None else None
@@ -551,18 +478,18 @@ class GroupProcess(Machine):
             watched.due_ns = self._now + int(wait_ns)
             holders = entry.known | ({entry.data.source} if entry.plan.source_lives else set())
             is_repair = watched.is_receipt and watched.attempts > entry.plan.rank(self.process, peer, holders)
-            if is_repair and not entry.kept:
-                self._want(entry, watched.attempts)
-            elif is_repair:
-                clauses.repair(self, entry, peer)
+            if not is_repair:
+                self.ask_again(entry, peer)
+            elif entry.kept:
+                self.send_again(entry, peer)
             else:
-                clauses.ask(self, entry, peer)
+                self._want(entry, watched.attempts)
 
     def _want(self, entry: Entry, attempt: int) -> None:
         """Request a message that this process must send on, and did not keep when another one coordinated."""
         plan = entry.plan
-        holders = [*([plan.source] if plan.source_lives else ()), *plan.coordinators]
-        holders = [each for each in holders if each != self.process]
+        sources = (plan.source,) if plan.source_lives else ()
+        holders = [each for each in (*sources, *plan.coordinators) if each != self.process]
         if holders:
             statement = WideStatement(entry.data.id, Scope.OWN, wants=True)
             self._outbox.add(holders[attempt % len(holders)], statement, self._now)
@@ -578,7 +505,8 @@ class GroupProcess(Machine):
         self._outbox.hurry(to, self._now)
 
     def _confirm(self, to: int, statements: tuple[WideStatement, ...]) -> None:
-        self._send(to, WideConfirm(self.process, self.generation, self._settled, self._closed, statements))
+        floor = self._receipts.own
+        self._send(to, WideConfirm(self.process, self.generation, floor.settled, floor.closed, statements))
 
     # -- membership ---------------------------------------------------------------------------------------
 
@@ -592,25 +520,19 @@ class GroupProcess(Machine):
             self._effects += [Send(each, request) for each in peers if each != self.process]
         if not self.life:
             return
-        for peer in self.members:
-            if peer != self.process and now >= self._told_ns.get(peer, 0) + config.alive_ns:
-                self._confirm(peer, ())
-        self._effects += self._views.step(self._suspects(), now)
+        for peer in self._signs.due(self.members, now):
+            self._confirm(peer, ())
+        self._effects += self._views.step(self._signs.suspects(self.members, now), now)
 
     def _may_leave(self) -> bool:
         return clauses.may_leave(self._leaving, len(self.entries))
 
-    def _suspects(self) -> frozenset[int]:
-        since_ns = self._now - self.config.suspect_ns
-        return frozenset(each for each in self.members if each != self.process and self._heard_ns[each] < since_ns)
-
     def _compare_views(self, sender: int, view: int) -> None:
         """Send the view to a process that has an older one, and show an older one to a process that has a newer."""
-        if self._now < self._view_told_ns.get(sender, 0) + self.config.exchange_ns:
+        if not self._signs.may_send_view(sender, self._now):
             return
-        self._view_told_ns[sender] = self._now
         if view < self.generation:
-            content = WideContent(self._views.members, tuple(sorted(self._orphans)))
+            content = WideContent(self._views.members, tuple(sorted(self._receipts.orphans)))
             self._effects.append(Send(sender, WideView(self.process, self.generation, content)))
         else:
             self._confirm(sender, ())
@@ -623,13 +545,9 @@ class GroupProcess(Machine):
         elif message.view > self.generation:
             self._install(message.view, message.content)
 
-    def _decided(self, view: int, content: WideContent, now: int) -> list[Effect]:
-        self._install(view, content)
-        return []
-
     def _held_of_removed(self, without: frozenset[int]) -> Iterable[WideId]:
         """Return the held messages of sources that the next view will not have."""
-        gone = without | {each.source for each in self.entries if self._lives.get(each.source) != each.life}
+        gone = without | {each.source for each in self.entries if self._receipts.lives.get(each.source) != each.life}
         return [each for each, entry in self.entries.items() if entry.kept and each.source in gone]
 
     def _install(self, view: int, content: WideContent) -> None:
@@ -641,21 +559,18 @@ class GroupProcess(Machine):
             self.entries.clear()
             self._timers.clear()
             return
-        self._orphans = frozenset(content.orphans)
-        self._marks = {(member.process, member.life): member.number for member in content.members}
-        for gone in set(self._lives) - set(lives):
+        for gone in set(self.lives) - set(lives):
             self._outbox.drop(gone)
-        self._lives, self.life = lives, lives[self.process]
-        self._heard_ns = dict.fromkeys(lives, self._now)
+        self._receipts.enter(content)
+        self._signs.enter(lives, self._now)
         self._plans.clear()
         if clauses.reduced_in_view():
             self._outbox.begin_view()
         self._views.begin(view, content.members, self._now)
-        for each in [each for each in self._early if not self._is_expected(each)]:
-            del self._early[each]
+        self._early.forget(lambda each: not self._receipts.is_expected(each))
         for entry in list(self.entries.values()):
             self._resume(entry)
-        self._advance_floors()
+        self._advance()
         queued, self._queued = self._queued, []
         for payload, members in queued:
             self._send_message(payload, members)
@@ -663,11 +578,11 @@ class GroupProcess(Machine):
     def _resume(self, entry: Entry) -> None:
         """Continue with a message in a new view."""
         each = entry.data.id
-        if not self._is_expected(each):
+        if not self._receipts.is_expected(each):
             del self.entries[each]
             self._effects.append(WideSettle(each, by_all=False))
             return
-        before, entry.plan = entry.plan, clauses.renewed(self, entry)
+        before, entry.plan = entry.plan, self.renew_plan(entry)
         entry.reported = False
         entry.watched.clear()
         entry.wake_ns = 0
@@ -680,4 +595,4 @@ class GroupProcess(Machine):
 
     def renew_plan(self, entry: Entry) -> MessagePlan:
         """Return the duties for a message by the present view."""
-        return self._plan(entry.data)
+        return self._plans.find(entry.data, self.lives)

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from levelcast.wire.wide_messages import Scope, WideId, WideStatement
 
+MAX_EARLY = 4_096
+"""Maximum number of messages of which statements are kept that arrived before the message."""
 MAX_RIDING = 64
 """Maximum number of statements that ride on one message."""
+
+
+class EarlyStatements:
+    """Statements about messages that have not arrived: the way of a statement may be the shorter one."""
+
+    def __init__(self) -> None:
+        self._kept: dict[WideId, list[tuple[int, int, int]]] = {}
+
+    def add(self, each: WideId, sender: int, scope: int, view: int) -> None:
+        if len(self._kept) < MAX_EARLY:
+            self._kept.setdefault(each, []).append((sender, scope, view))
+
+    def take(self, each: WideId) -> list[tuple[int, int, int]]:
+        """Return the statements about a message as process, scope and view, and remove them."""
+        return self._kept.pop(each, [])
+
+    def forget(self, is_over: Callable[[WideId], bool]) -> None:
+        for each in [each for each in self._kept if is_over(each)]:
+            del self._kept[each]
 
 
 class StatementOutbox:

@@ -52,7 +52,7 @@ class ViewChange:
         process: int,
         report: Callable[[frozenset[int]], Iterable[WideId]],
         number: Callable[[], int],
-        install: Callable[[int, WideContent, int], list[Effect]],
+        install: Callable[[int, WideContent], None],
     ) -> None:
         """`report` returns the held messages of lives that the next view will not have, without given members."""
         self._config, self._process = config, process
@@ -242,7 +242,9 @@ class ViewChange:
             return []
         decided = WideView(self._process, self.view + 1, self._content)
         others = {*self.processes, *(member.process for member in self._content.members)} - {self._process}
-        return [*(Send(each, decided) for each in sorted(others)), *self._install(self.view + 1, self._content, now)]
+        effects: list[Effect] = [Send(each, decided) for each in sorted(others)]
+        self._install(self.view + 1, self._content)
+        return effects
 
     def _is_answer(self, message: WidePromise | WideAccepted) -> bool:
         """Return whether an answer is to the present proposal of this member."""

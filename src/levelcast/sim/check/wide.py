@@ -5,10 +5,10 @@
 | Content      | at every delivery | the message is one that its source sent, to this life of the process |
 | Once         | at every delivery | it was not delivered before |
 | Causal order | at every delivery | nothing that was sent after it, in causal order, was delivered before |
-| Needed       | at every settling | all destinations that are members have received it: nobody needs it any more |
+| Needed       | at every settling | all destinations that are members have received it: it is not needed |
 | One view     | at every view     | all members of a view have the same members |
-| No loss      | at the end        | messages of sources that did not fail are delivered at all destinations that stayed |
-| Agreement    | at the end        | those of failed sources are so at all or none, where each destination keeps messages |
+| No loss      | at the end        | messages of sources that did not fail are delivered at all that stayed |
+| Agreement    | at the end        | those of failed sources are so at all or none, if each destination keeps them |
 | Receipt      | at the end        | nothing is kept any more: every reliable receipt is known |
 
 A source has failed if its process crashed, or was removed while it ran. A process that left has not.
@@ -26,7 +26,7 @@ from levelcast.sim.engine.world import SimNode, World
 from levelcast.wire.wide_messages import WideData, WideId
 
 LifeId = tuple[int, int]
-"""A process and the incarnation of its program."""
+"""A process and its life: the view in which it became a member."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class WideChecker:
     def life_of(self, node: SimNode) -> LifeId:
         machine = node.machine
         assert isinstance(machine, GroupProcess)
-        return node.id, machine.incarnation
+        return node.id, machine.life
 
     def on_effect(self, node: SimNode, effect: Effect) -> None:
         if isinstance(effect, Send) and isinstance(effect.message, WideData):
@@ -81,8 +81,7 @@ class WideChecker:
         if found is None:
             life = self.life_of(node)
             nodes = [self._world.nodes[member] for member in data.members]
-            # A member of the view that is down has the incarnation with which it was in it.
-            lives = frozenset((other.id, incarnation_in(node, other.id)) for other in nodes)
+            lives = frozenset((other.id, life_in(node, other.id)) for other in nodes)
             past = self._past[life]
             found = self.sent[each] = WideSent({}, data.parts, life, lives, frozenset(past))
             past.add(each)
@@ -114,12 +113,12 @@ class WideChecker:
         message = next((found for last, found in self.sent.items() if covers(last, each, found)), None)
         if message is None:
             raise InvariantBroken("needed", f"{node.name} settles {show(each)}, which was not sent")
-        for process, incarnation in sorted(message.destinations):
+        for process, of_life in sorted(message.destinations):
             other = self._world.nodes[process]
             # A member that a newer view has removed is not waited for, even where that view is not known yet.
             if process not in self._views[max(self._views)] or not isinstance(other.machine, GroupProcess):
                 continue
-            if other.machine.incarnation == incarnation and not self._has(other.machine, each):
+            if other.machine.life == of_life and not self._has(other.machine, each):
                 raise InvariantBroken("needed", f"{node.name} drops {show(each)}, which {other.name} has not received")
 
     def _has(self, machine: GroupProcess, each: WideId) -> bool:
@@ -141,7 +140,7 @@ class WideChecker:
         for node in self._world.nodes.values():
             machine = node.machine
             if isinstance(machine, GroupProcess) and machine.life and not machine.removed:
-                found[node.id, machine.incarnation] = machine
+                found[node.id, machine.life] = machine
         return found
 
     def is_complete(self) -> bool:
@@ -177,10 +176,10 @@ class WideChecker:
         self.lost = sum(bool((each.destinations & stayed.keys()) - each.delivered) for each in self.sent.values())
 
 
-def incarnation_in(node: SimNode, process: int) -> int:
-    """Return the incarnation of a process in the view of a node."""
+def life_in(node: SimNode, process: int) -> int:
+    """Return the life of a process in the view of a node."""
     assert isinstance(node.machine, GroupProcess)
-    return node.machine.incarnations[process]
+    return node.machine.lives[process]
 
 
 def covers(last: WideId, each: WideId, message: WideSent) -> bool:
