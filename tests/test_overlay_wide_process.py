@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 
 import pytest
 
 from levelcast.overlay.wide.config import GroupConfig
 from levelcast.overlay.wide.process import GroupProcess
 from levelcast.protocol.effects import Effect, Send, WideDeliver, WideInstall, WideSettle
+from levelcast.sim.mutations import MUTATIONS
 from levelcast.wire.codec import decode, encode
 from levelcast.wire.messages import Message, Probe
 from levelcast.wire.wide_messages import (
@@ -18,7 +20,9 @@ from levelcast.wire.wide_messages import (
     WideData,
     WideId,
     WideMember,
+    WidePrepare,
     WideRelay,
+    WideRequest,
     WideStatement,
     WideView,
 )
@@ -153,13 +157,13 @@ def test_a_coordinator_forwards_collects_and_accepts() -> None:
     assert {to: each[0].scope for to, each in reported.items()} == {1: Scope.GROUP, 4: Scope.GROUP}
 
 
-def test_a_statement_about_a_subgroup_counts_in_its_view_only() -> None:
+def test_a_coordinator_states_the_receipt_of_its_subgroup() -> None:
     stage = Stage(group("N", tt_matrix((1, 2, 3, 4), lossless=True), near_ns=45 * MS, alive_ns=50 * MS))
     stage.submit(1, b"x")
     number = WideId(1, 1, 1)
     stage.step(1, WideConfirm(4, 1, 0, 0, (WideStatement(number, Scope.OWN),)))
     assert stage.processes[1].entries[number].unknown == {2, 3}
-    stage.step(1, WideConfirm(2, 2, 0, 0, (WideStatement(number, Scope.GROUP),)))
+    stage.step(1, WideConfirm(2, 1, 0, 0, (WideStatement(number, Scope.OWN),)))
     assert stage.processes[1].entries[number].unknown == {3}
     stage.step(1, WideConfirm(2, 1, 0, 0, (WideStatement(number, Scope.GROUP),)))
     assert stage.settled(1) == [1]
@@ -276,7 +280,7 @@ def test_a_message_that_no_member_holds_is_not_received_any_more() -> None:
 
 
 def after_a_lost_one(stage: Stage) -> tuple[Message, Message]:
-    """4 sends to all, 1 after it, and fails; 2 delivers both and sends. Return what 3 misses: the last and the first."""
+    """4 sends, 1 after it, and fails; 2 delivers both and sends. Return what 3 misses: the last and the first."""
     before = stage.submit(4, b"before")
     stage.step(1, first(before, 1))
     lost = stage.submit(1, b"lost")
@@ -302,17 +306,18 @@ def test_a_message_after_a_lost_one_waits_for_what_may_have_been_before_that() -
     assert stage.payloads(3) == [b"before", b"after"]
 
 
-def test_without_that_clause_the_order_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("levelcast.overlay.wide.clauses.waits_for_lost", lambda: False)
+def test_without_that_clause_the_order_is_lost() -> None:
     stage = Stage(group("B", equal_matrix(4), alive_ns=50 * MS))
     after, before = after_a_lost_one(stage)
-    stage.step(3, after, before)
+    with MUTATIONS["before-lost-one"].applied():
+        stage.step(3, after)
+        # Its views have no number of 4 that is not settled: the clause is all that holds it back.
+        assert stage.payloads(3) == [b"after"]
     stage.step(3, before)
-    assert stage.payloads(3)[0] == b"before" or stage.payloads(3) == [b"after", b"before"]
-    assert stage.payloads(3) != []
+    assert stage.payloads(3) == [b"after", b"before"]
 
 
-def test_a_message_is_closed_only_after_what_is_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_is_closed_only_after_what_is_before_it() -> None:
     def closed(stage: Stage) -> int:
         before = stage.submit(1, b"before")
         stage.step(2, first(before, 2))
@@ -326,11 +331,12 @@ def test_a_message_is_closed_only_after_what_is_before_it(monkeypatch: pytest.Mo
         return sign.closed
 
     assert closed(Stage(group("B", equal_matrix(3), alive_ns=50 * MS))) == 0
-    monkeypatch.setattr("levelcast.overlay.wide.clauses.closes", lambda _: True)
-    assert closed(Stage(group("B", equal_matrix(3), alive_ns=50 * MS))) == 1
+    with MUTATIONS["closed-without-past"].applied():
+        assert closed(Stage(group("B", equal_matrix(3), alive_ns=50 * MS))) == 1
 
 
-def test_a_new_coordinator_requests_what_it_has_dropped() -> None:
+@pytest.mark.parametrize("clause", [None, "wanted-not-requested"])
+def test_a_new_coordinator_requests_what_it_has_dropped(clause: str | None) -> None:
     # U, O and K are one subgroup of H; U fails after O has received, and K has not.
     config = group("N", tt_matrix((1, 2, 3, 4), lossless=True), near_ns=110 * MS, alive_ns=100 * MS)
     assert config.subgroups[1] == (3, 2, 4)
@@ -340,12 +346,10 @@ def test_a_new_coordinator_requests_what_it_has_dropped() -> None:
     assert not stage.processes[2].entries[WideId(1, 1, 1)].kept
     for each in (1, 2, 4):
         install(stage, each, 2, stay(1, 2, 4))
-    wanted = [
-        to
-        for to, message in stage.step(2, wait_ms=900)
-        if isinstance(message, WideConfirm) and any(s.wants for s in message.statements)
-    ]
-    assert wanted == [1]
+    with MUTATIONS[clause].applied() if clause is not None else nullcontext():
+        asked = stage.step(2, wait_ms=900)
+    wanted = [to for to, each in statements(asked).items() if any(statement.wants for statement in each)]
+    assert wanted == ([1] if clause is None else [])
     question = WideConfirm(2, 2, 0, 0, (WideStatement(WideId(1, 1, 1), Scope.OWN, wants=True),))
     stage.step(2, *(message for to, message in stage.step(1, question) if to == 2))
     assert stage.processes[2].entries[WideId(1, 1, 1)].kept
@@ -365,6 +369,25 @@ def test_a_returning_process_is_not_a_destination_of_earlier_messages() -> None:
     assert not any(isinstance(effect, WideDeliver) for effect in effects)
     install(stage, 1, 2, members)
     assert stage.processes[1].entries[WideId(1, 1, 1)].unknown == {2}
+
+
+def test_a_process_leaves_too_early_without_that_clause() -> None:
+    stage = Stage(group("B", equal_matrix(2), alive_ns=50 * MS))
+    stage.submit(1)
+    stage.processes[1].leave()
+    with MUTATIONS["leaves-too-early"].applied():
+        assert any(isinstance(message, WideRequest) for _, message in stage.step(1, wait_ms=60))
+
+
+@pytest.mark.parametrize("clause", [None, "received-after-promise"])
+def test_a_process_that_has_reported_receives_nothing_before_the_next_view(clause: str | None) -> None:
+    stage = Stage(group("B", equal_matrix(3), alive_ns=50 * MS))
+    sent = stage.submit(1, b"x")
+    stage.step(2, WidePrepare(3, 1, 1, (1,)))
+    with MUTATIONS[clause].applied() if clause is not None else nullcontext():
+        stage.step(2, first(sent, 2))
+    # Its report had no such message, so that it would be alone with it.
+    assert stage.payloads(2) == ([] if clause is None else [b"x"])
 
 
 def test_a_process_leaves_when_it_keeps_nothing() -> None:
@@ -395,7 +418,7 @@ def test_a_view_is_sent_to_those_who_have_an_older_one() -> None:
 
 def test_while_the_view_changes_messages_wait() -> None:
     stage = Stage(group("B", equal_matrix(3), alive_ns=50 * MS))
-    stage.processes[1]._views.promised = (1, 2)
+    stage.step(1, WidePrepare(2, 1, 1, (3,)))
     assert [each for each in stage.submit(1, b"x") if isinstance(each[1], WideData)] == []
     install(stage, 1, 2, stay(1, 2))
     sent = [effect for effect in stage.of(1, Send) if isinstance(effect, Send) and isinstance(effect.message, WideData)]

@@ -60,23 +60,15 @@ def test_nothing_rides_without_deferral_and_nothing_goes_to_a_former_member() ->
     assert outbox.take_due(0) == []
 
 
-def test_a_waiting_statement_about_a_subgroup_is_not_one_of_the_next_view() -> None:
-    outbox = StatementOutbox(50)
-    outbox.add(3, WideStatement(A, Scope.GROUP), 0)
-    outbox.add(3, WideStatement(B, Scope.ALL), 0)
-    outbox.begin_view()
-    assert outbox.take_due(50) == [(3, (WideStatement(A, Scope.OWN), WideStatement(B, Scope.ALL)))]
-
-
 def test_statements_may_arrive_before_their_message() -> None:
     early = EarlyStatements()
-    early.add(A, 3, Scope.OWN, 1)
-    early.add(A, 4, Scope.ALL, 1)
-    early.add(B, 4, Scope.OWN, 1)
+    early.add(A, 3, Scope.OWN)
+    early.add(A, 4, Scope.ALL)
+    early.add(B, 4, Scope.OWN)
     early.forget(lambda each: each == B)
-    assert early.take(A) == [(3, Scope.OWN, 1), (4, Scope.ALL, 1)]
+    assert early.take(A) == [(3, Scope.OWN), (4, Scope.ALL)]
     assert early.take(A) == early.take(B) == []
     for number in range(1, MAX_EARLY + 2):
-        early.add(WideId(9, 1, number), 3, Scope.OWN, 1)
+        early.add(WideId(9, 1, number), 3, Scope.OWN)
     assert early.take(WideId(9, 1, MAX_EARLY)) != []
     assert early.take(WideId(9, 1, MAX_EARLY + 1)) == []

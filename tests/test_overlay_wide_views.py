@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-import pytest
-
-from levelcast.overlay.wide import clauses
 from levelcast.overlay.wide.views import TRIES, ProposalStage, ViewChange
 from levelcast.protocol.effects import Effect, Send
+from levelcast.sim.mutations import MUTATIONS
 from levelcast.wire.messages import Message
 from levelcast.wire.wide_messages import (
     WideAccept,
@@ -193,21 +191,21 @@ def test_a_content_that_may_be_decided_is_decided() -> None:
     assert content.orphans == (HELD[2], HELD[3])
 
 
-def test_without_the_report_of_an_accepted_content_two_views_are_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clauses, "adopts", lambda: False)
-    members = Members()
-    members.step(1, suspects=(5,))
-    # A majority accepts, and 1 alone learns of it.
-    members.deliver(lambda _, to, message: not isinstance(message, WideView))
-    assert processes(members.installed[1][0][1]) == [1, 2, 3, 4]
-    assert processes(take_over(members)) != [1, 2, 3, 4]
+def test_without_the_report_of_an_accepted_content_two_views_are_decided() -> None:
+    with MUTATIONS["accepted-view-forgotten"].applied():
+        members = Members()
+        members.step(1, suspects=(5,))
+        # A majority accepts, and 1 alone learns of it.
+        members.deliver(lambda _, to, message: not isinstance(message, WideView))
+        assert processes(members.installed[1][0][1]) == [1, 2, 3, 4]
+        assert processes(take_over(members)) != [1, 2, 3, 4]
 
 
-def test_without_all_reports_a_message_that_a_member_holds_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clauses, "waits_for_all", lambda: False)
+def test_without_all_reports_a_message_that_a_member_holds_is_lost() -> None:
     members = Members()
-    members.step(1, suspects=(5,))
-    members.deliver(lambda sender, to, _: not {3, 5} & {sender, to})
+    with MUTATIONS["report-of-majority"].applied():
+        members.step(1, suspects=(5,))
+        members.deliver(lambda sender, to, _: not {3, 5} & {sender, to})
     assert HELD[3] not in members.installed[1][0][1].orphans
 
 
@@ -220,3 +218,14 @@ def test_a_lower_ballot_and_an_answer_to_another_proposal_are_ignored() -> None:
     assert change.prepare(WidePrepare(2, 9, 9, ()), 0) == []
     assert change.promise(WidePromise(1, 1, 4, 3, 0, 0, WideContent((), ()), 0, ()), 0) == []
     assert change.stage is ProposalStage.IDLE
+
+
+def test_members_that_answer_again_are_not_removed() -> None:
+    # An isolated member suspects all others, and proposes to remove them until it is heard again.
+    members = Members()
+    for _ in range(TRIES + 2):
+        members.step(1, suspects=(2, 3, 4, 5), wait_ms=members.config.exchange_ns // MS + 1)
+        members.deliver(lambda *_: False)
+    members.step(1, suspects=(2, 3, 4, 5), wait_ms=members.config.exchange_ns // MS + 1)
+    members.deliver()
+    assert processes(members.installed[1][0][1]) == [1, 2, 3, 4, 5]

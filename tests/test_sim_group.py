@@ -20,15 +20,19 @@ BREAKS: dict[str, tuple[int, str]] = {
     "no-question": (2, "no loss"),
     "duties-of-first-view": (1, "no loss"),
     "removed-still-awaited": (1, "no loss"),
+    "lost-one-awaited": (1, "no loss"),
+    "received-twice": (0, "once"),
+    "life-ignored": (1, "content"),
 }
 """The seed of a history that each clause needs, and the guarantee that breaks without it."""
 SCRIPTED = {
-    "subgroup-of-any-view",
-    "statement-across-views",
-    "before-lost-one",
     "accepted-view-forgotten",
-    "report-of-majority",
+    "before-lost-one",
     "closed-without-past",
+    "leaves-too-early",
+    "received-after-promise",
+    "report-of-majority",
+    "wanted-not-requested",
 }
 """Clauses for rare histories, which tests of `levelcast.overlay.wide` play step by step."""
 

@@ -1,4 +1,4 @@
-"""Measurement of delay, loss and clock offsets between nodes, sans I/O.
+"""Measurement of delay, loss and clock offsets between nodes, and wide-area groups, sans I/O.
 
 Imports `protocol` and `wire`. Driven by `runtime`, reported by `node`. The unicast overlay is planned here.
 """

@@ -25,7 +25,7 @@ class Scope(IntEnum):
     OWN = 1
     """The process that states it."""
     GROUP = 2
-    """All destinations in its subgroup, by the view of the statement."""
+    """All destinations in its subgroup."""
     ALL = 3
     """All destinations."""
 

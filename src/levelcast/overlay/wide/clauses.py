@@ -28,11 +28,6 @@ def group_is_complete(entry: Entry, process: int) -> bool:
     return entry.plan.group_of(process) <= entry.known
 
 
-def group_counts(view: int, generation: int) -> bool:
-    """Return whether a statement about a subgroup counts: only in its own view."""
-    return view == generation
-
-
 def skips_lost() -> bool:
     """Return whether a message may be delivered without a predecessor that no member holds."""
     return True
@@ -55,11 +50,6 @@ def adopts() -> bool:
 
 def waits_for_all() -> bool:
     """Return whether a proposal waits for the reports of all members that stay."""
-    return True
-
-
-def reduced_in_view() -> bool:
-    """Return whether waiting statements about subgroups are reduced when the view changes."""
     return True
 
 

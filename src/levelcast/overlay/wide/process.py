@@ -3,8 +3,8 @@
 - *Delivery* is on receipt, in causal order. *Reliable receipt* is when a process knows that all destinations have
   received the message; it ends the keeping of the message. They are two events (`WideDeliver`, `WideSettle`).
 - All that processes state about a message is who has received it: the process itself, its subgroup, or all. Such a
-  statement stays true, so it may be lost, repeated and late. A statement about a subgroup counts in its own view only,
-  because the next view may have another subgroup.
+  statement stays true, so it may be lost, repeated and late. In later views, too: destinations only become fewer, and
+  the subgroup of a coordinator with them.
 - A process that misses a statement when it is overdue repairs, if that is its duty and it is its turn, or asks.
 - `settled` and `closed` of a source tell everybody how far its messages are received: below that nothing is kept.
 - Processes are members by a *view* (`levelcast.overlay.wide.views`). A message of an earlier view is for those of its
@@ -75,11 +75,13 @@ class GroupProcess(Machine):
         self.config, self.process, self.incarnation = config, process, incarnation
         self._receipts = Receipts(process)
         self.removed = False
+        self.failed = False
+        """It was removed while it was needed."""
         self.sent_copies = 0
         """Copies of messages that were sent: first ones, replicated, forwarded and repairs."""
         self._now = now
         self._effects: list[Effect] = []
-        self._leaving = False
+        self.leaving = False
         self._queued: list[tuple[bytes, tuple[int, ...] | None]] = []
         """Application messages that wait for the next view."""
         self.entries: dict[WideId, Entry] = {}
@@ -126,13 +128,9 @@ class GroupProcess(Machine):
         return not self.entries and not self._queued
 
     @property
-    def is_leaving(self) -> bool:
-        return self._leaving
-
-    @property
     def room(self) -> int:
         """Return the number of packets that may be sent now."""
-        if not self.life or self.removed or self._leaving or len(self._history) > MAX_BARRIERS:
+        if not self.life or self.removed or self.leaving or len(self._history) > MAX_BARRIERS:
             return 0
         return max(0, self.config.window - (self._receipts.number - self._receipts.own.settled) - len(self._queued))
 
@@ -160,7 +158,7 @@ class GroupProcess(Machine):
         return self._finish()
 
     def leave(self) -> None:
-        self._leaving = True
+        self.leaving = True
 
     @property
     def has_left(self) -> bool:
@@ -220,7 +218,7 @@ class GroupProcess(Machine):
         elif isinstance(message, WideConfirm):
             self._on_floor((sender, self.lives.get(sender, 0)), view, Floor(message.settled, message.closed))
             for statement in message.statements:
-                self._on_statement(sender, view, statement)
+                self._on_statement(sender, statement)
         elif isinstance(message, WidePrepare):
             self._effects += self._views.prepare(message, self._now)
         elif isinstance(message, WidePromise):
@@ -291,7 +289,7 @@ class GroupProcess(Machine):
         life = (data.source, data.life)
         self._on_floor(life, data.view, Floor(data.settled, data.closed))
         for statement in data.statements:
-            self._on_statement(data.source, data.view, statement)
+            self._on_statement(data.source, statement)
         if data.source == self.process or data.view > self.generation:
             return
         if self.process not in data.members or not clauses.is_for_life(self.life, data.view):
@@ -301,7 +299,7 @@ class GroupProcess(Machine):
             if asks:
                 self._state(sender, data.id)
             return
-        if self._views.frozen or not self._receipts.is_expected(data.id):
+        if (clauses.freezes() and self._views.frozen) or not self._receipts.is_expected(data.id):
             return
         self._receipts.received[life].add(data.number)
         self._queue.add(data)
@@ -311,8 +309,8 @@ class GroupProcess(Machine):
         entry = Entry(head, plan, self._now - plan.arrival_ns(self.process), kept)
         entry.known.add(self.process)
         self.entries[data.id] = entry
-        for process, scope, view in self._early.take(data.id):
-            self._learn(entry, process, scope, view)
+        for process, scope in self._early.take(data.id):
+            self._learn(entry, process, scope)
         for child in plan.children(self.process):
             if child not in entry.known:
                 self._copy(entry, child, WideRelay(self.process, self.generation, False, data))
@@ -334,25 +332,25 @@ class GroupProcess(Machine):
 
     # -- statements ---------------------------------------------------------------------------------------
 
-    def _on_statement(self, sender: int, view: int, statement: WideStatement) -> None:
+    def _on_statement(self, sender: int, statement: WideStatement) -> None:
         each = statement.id
         entry = self.entries.get(each)
         if statement.scope:
             if entry is not None:
-                self._learn(entry, sender, statement.scope, view)
+                self._learn(entry, sender, statement.scope)
                 self._progress(entry)
             elif not self.has_received(each) and self._receipts.is_expected(each):
-                self._early.add(each, sender, statement.scope, view)
+                self._early.add(each, sender, statement.scope)
         if statement.asks:
             self._state(sender, each)
         if statement.wants and entry is not None and entry.kept:
             self._copy(entry, sender, WideRelay(self.process, self.generation, True, entry.data))
 
-    def _learn(self, entry: Entry, sender: int, scope: int, view: int) -> None:
+    def _learn(self, entry: Entry, sender: int, scope: int) -> None:
         """Note the receipts that a statement reports."""
         if scope == Scope.ALL:
             entry.known |= entry.plan.destinations
-        elif scope == Scope.GROUP and clauses.group_counts(view, self.generation):
+        elif scope == Scope.GROUP:
             entry.known |= entry.plan.group_of(sender)
         if sender in entry.plan.destinations:
             entry.known.add(sender)
@@ -525,7 +523,7 @@ class GroupProcess(Machine):
         self._effects += self._views.step(self._signs.suspects(self.members, now), now)
 
     def _may_leave(self) -> bool:
-        return clauses.may_leave(self._leaving, len(self.entries))
+        return clauses.may_leave(self.leaving, len(self.entries))
 
     def _compare_views(self, sender: int, view: int) -> None:
         """Send the view to a process that has an older one, and show an older one to a process that has a newer."""
@@ -556,6 +554,7 @@ class GroupProcess(Machine):
         self._effects.append(WideInstall(view, tuple(sorted(lives))))
         if lives.get(self.process) is None or self.life not in (0, lives[self.process]):
             self.removed = True
+            self.failed = bool(self.entries) or not self.leaving
             self.entries.clear()
             self._timers.clear()
             return
@@ -564,8 +563,6 @@ class GroupProcess(Machine):
         self._receipts.enter(content)
         self._signs.enter(lives, self._now)
         self._plans.clear()
-        if clauses.reduced_in_view():
-            self._outbox.begin_view()
         self._views.begin(view, content.members, self._now)
         self._early.forget(lambda each: not self._receipts.is_expected(each))
         for entry in list(self.entries.values()):

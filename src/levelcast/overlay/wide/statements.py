@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from levelcast.wire.wide_messages import Scope, WideId, WideStatement
+from levelcast.wire.wide_messages import WideId, WideStatement
 
 MAX_EARLY = 4_096
 """Maximum number of messages of which statements are kept that arrived before the message."""
@@ -16,14 +16,14 @@ class EarlyStatements:
     """Statements about messages that have not arrived: the way of a statement may be the shorter one."""
 
     def __init__(self) -> None:
-        self._kept: dict[WideId, list[tuple[int, int, int]]] = {}
+        self._kept: dict[WideId, list[tuple[int, int]]] = {}
 
-    def add(self, each: WideId, sender: int, scope: int, view: int) -> None:
+    def add(self, each: WideId, sender: int, scope: int) -> None:
         if len(self._kept) < MAX_EARLY:
-            self._kept.setdefault(each, []).append((sender, scope, view))
+            self._kept.setdefault(each, []).append((sender, scope))
 
-    def take(self, each: WideId) -> list[tuple[int, int, int]]:
-        """Return the statements about a message as process, scope and view, and remove them."""
+    def take(self, each: WideId) -> list[tuple[int, int]]:
+        """Return the statements about a message as process and scope, and remove them."""
         return self._kept.pop(each, [])
 
     def forget(self, is_over: Callable[[WideId], bool]) -> None:
@@ -63,13 +63,6 @@ class StatementOutbox:
         """Discard the statements to a process that is no member any more."""
         self._pending.pop(to, None)
         self._due_ns.pop(to, None)
-
-    def begin_view(self) -> None:
-        """Reduce waiting statements about subgroups, which mean those of the view before."""
-        for pending in self._pending.values():
-            for each, statement in pending.items():
-                if statement.scope == Scope.GROUP:
-                    pending[each] = statement._replace(scope=Scope.OWN)
 
     def take_due(self, now: int) -> list[tuple[int, tuple[WideStatement, ...]]]:
         """Return the statements that are due, by receiver, and remove them."""

@@ -89,7 +89,7 @@ class ViewChange:
     @property
     def frozen(self) -> bool:
         """Return whether this member has promised, so that it receives no messages before the next view."""
-        return clauses.freezes() and self.promised != (0, 0)
+        return self.promised != (0, 0)
 
     @property
     def processes(self) -> tuple[int, ...]:
@@ -199,6 +199,9 @@ class ViewChange:
         accepted = [each for each in self._promises.values() if each.accepted_round]
         if len(self._promises) < self._majority:
             return []
+        if not accepted and self._answering():
+            self._refused.clear()  # the fault may have been here: give all others their time again
+            return self._propose(frozenset(), now)
         if accepted:
             self._content = max(accepted, key=lambda each: (each.accepted_round, each.accepted_by)).accepted
         elif set(self.processes) - self._without <= self._promises.keys() or not clauses.waits_for_all():
@@ -207,6 +210,11 @@ class ViewChange:
             return []
         self.stage, self._tries = ProposalStage.ACCEPT, 0
         return self._repeat(now)
+
+    def _answering(self) -> frozenset[int]:
+        """Return the members that were to be removed because they did not answer, and have answered now."""
+        wanted = self.leaving | (self.joining.keys() & set(self.processes))
+        return (self._without & self._promises.keys()) - wanted
 
     def _next_content(self) -> WideContent:
         stay = [

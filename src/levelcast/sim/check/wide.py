@@ -129,7 +129,7 @@ class WideChecker:
         if known != effect.members:
             raise InvariantBroken("one view", f"{node.name} has {effect.members} in view {effect.view}, others {known}")
         machine = node.machine
-        if node.id not in effect.members and isinstance(machine, GroupProcess) and not machine.is_leaving:
+        if node.id not in effect.members and isinstance(machine, GroupProcess) and machine.failed:
             self.failed.add(self.life_of(node))
 
     # -- at the end ---------------------------------------------------------------------------------------

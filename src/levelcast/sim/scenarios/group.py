@@ -159,7 +159,7 @@ class GroupHistory:
             if isinstance(machine := node.machine, GroupProcess)
             and machine.life
             and not machine.removed
-            and not machine.is_leaving
+            and not machine.leaving
             and not side_of.get(node.id)
         ]
 
