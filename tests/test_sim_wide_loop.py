@@ -7,8 +7,10 @@ from collections.abc import Iterable
 import pytest
 
 from levelcast.overlay.wide.choices import WIDE_PROTOCOLS, Choices, CopiesBy
-from levelcast.sim.wide.loop import BEGIN_NS, GroupLoop
-from tests.wide_parts import MS, equal_matrix, group, tt_matrix
+from levelcast.overlay.wide.plan import MessagePlan
+from levelcast.sim.wide.loop import BEGIN_NS, GroupLoop, Lost, kind_of
+from levelcast.wire.messages import Message
+from tests.wide_parts import MS, H, K, O, U, equal_matrix, group, tt_matrix
 
 DELAY_MS = 10
 SIZES = range(2, 51)
@@ -114,3 +116,68 @@ def kept(name: str) -> float:
 def test_b_and_d_keep_the_least_and_m_the_most() -> None:
     found = {name: kept(name) for name in ("B", "M", "N", "D")}
     assert max(found["B"], found["D"]) < found["N"] < found["M"]
+
+
+class Recorded(GroupLoop):
+    """Records what is sent, and loses the first copies on some paths."""
+
+    def __init__(self, name: str | Choices, lost_once: set[tuple[int, int]]) -> None:
+        config = group(name, tt_matrix((H, U, O, K), lossless=True), near_ns=45 * MS, margin_ns=10 * MS)
+        losing = {pair: self._once(pair) for pair in lost_once}
+        self.log: list[tuple[int, int, int, str]] = []
+        super().__init__(config, 1, lost=losing)
+
+    def _once(self, pair: tuple[int, int]) -> Lost:
+        left = [True]
+        return lambda _: bool(left and left.pop())
+
+    def _send(self, sender: int, to: int, message: Message) -> None:
+        self.log.append(((self.now - BEGIN_NS) // MS, sender, to, kind_of(message)))
+        super()._send(sender, to, message)
+
+    def data_to(self, to: int) -> list[tuple[int, int]]:
+        """Senders of the message to one process, with times in ms."""
+        return [(sender, at) for at, sender, receiver, kind in self.log if receiver == to and kind == "data"]
+
+    def delivered_ms(self, process: int) -> int:
+        (times,) = self.times.values()
+        return (times.delivered_ns[process] - BEGIN_NS) // MS
+
+
+def sent_by_h(name: str | Choices, lost_once: set[tuple[int, int]]) -> Recorded:
+    loop = Recorded(name, lost_once)
+    loop.submit(H, b"m", (U, O, K))
+    loop.run()
+    assert loop.is_quiet()
+    return loop
+
+
+def test_figure_5_a_near_destination_repairs_sooner_than_the_sender() -> None:
+    by_sender, by_nearest = (sent_by_h(name, {(H, O)}) for name in ("B", "M"))
+    # The sender notices after a round trip, and its copy takes 160 ms more; U is 40 ms away.
+    assert by_sender.data_to(O) == [(H, 0), (H, 2 * 160 + 10)]
+    assert by_sender.delivered_ms(O) == 3 * 160 + 10
+    assert by_nearest.data_to(O) == [(H, 0), (U, 160 + 40 + 10)]
+    assert by_nearest.delivered_ms(O) == 160 + 2 * 40 + 10
+
+
+def test_figure_7_1_the_sender_repairs_in_b() -> None:
+    assert [sender for sender, _ in sent_by_h("B", {(H, K)}).data_to(K)] == [H, H]
+
+
+def test_figure_7_2_o_forwards_to_k_in_m() -> None:
+    assert [sender for sender, _ in sent_by_h("M", {(H, K)}).data_to(K)] == [H, O]
+
+
+def test_figure_7_3_coordinators_of_the_nested_group() -> None:
+    loop = sent_by_h("N", {(U, O)})
+    # H sends to the coordinators U and K, and U resends to O (not as printed: H to U, which forwards to O and K).
+    assert [(sender, to) for _, sender, to, kind in loop.log if kind == "data"] == [(H, U), (H, K), (U, O), (U, O)]
+
+
+def test_figure_7_4_o_forwards_on_receipt_in_the_replicated_d() -> None:
+    choices = WIDE_PROTOCOLS["D"]._replace(copies=CopiesBy.FORWARDED)
+    config = group(choices, tt_matrix((H, U, O, K)), near_ns=45 * MS, margin_ns=10 * MS)
+    plan = MessagePlan(config.rules, config.subgroups, H, (U, O, K), (H, U, O, K))
+    assert K in plan.forwards(O)
+    assert config.matrix.delay_ns(O, K) < config.matrix.delay_ns(H, K)

@@ -233,8 +233,9 @@ class MessagePlan:
             return []
         direct = CopyPath(matrix.delay_ns(parent, receiver), matrix.loss(parent, receiver))
 
-        def over(process: int) -> tuple[int, int]:
-            return matrix.delay_ns(parent, process) + matrix.delay_ns(process, receiver), process
+        def over(process: int) -> tuple[int, int, int]:
+            last_ns = matrix.delay_ns(process, receiver)
+            return matrix.delay_ns(parent, process) + last_ns, last_ns, process
 
         able = [
             each
