@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import pytest
 
 from levelcast.overlay.wide.config import GroupConfig
+from levelcast.overlay.wide.matrix import PathMatrix
 from levelcast.overlay.wide.process import GroupProcess
 from levelcast.protocol.effects import Effect, Send, WideDeliver, WideInstall, WideSettle
 from levelcast.sim.mutations import MUTATIONS
@@ -235,6 +236,59 @@ def test_what_is_not_for_this_process_is_ignored() -> None:
     assert stage.step(2, message._replace(source=9)) == []  # not a member
     assert stage.step(2, Probe(1, 1, 1)) == []
     assert stage.payloads(2) == stage.payloads(3) == []
+
+
+def test_messages_of_strangers_are_ignored() -> None:
+    stage = Stage(group("N", equal_matrix(3), alive_ns=50 * MS))
+    message = first(stage.submit(1, b"x"), 2)
+    assert isinstance(message, WideData)
+    number = message.id
+    for stranger in (
+        WideConfirm(9, 1, 0, 0, (WideStatement(number, Scope.ALL, asks=True, wants=True),)),
+        WideRelay(9, 1, True, message),
+        WideRequest(9, 0, 5, False),
+        WidePrepare(9, 1, 7, ()),
+        WideView(2, 8, WideContent((WideMember(1, 1, 0, 0), WideMember(9, 8, 0, 0)), ())),
+        WideView(2, 8, WideContent((WideMember(1, 1, 0, 0),), (WideId(9, 1, 1),))),
+    ):
+        for each in (1, 2):
+            stage.step(each, stranger)
+    assert stage.settled(1) == stage.payloads(2) == []
+    assert stage.processes[1].members == (1, 2, 3)
+    assert not any(effect.to == 9 for effect in stage.of(1, Send) + stage.of(2, Send) if isinstance(effect, Send))
+
+
+def test_a_message_is_sent_to_its_destinations_only_even_if_others_want_it() -> None:
+    stage = Stage(group("M", equal_matrix(3)))
+    message = first(stage.submit(1, b"x", (2,)), 2)
+    assert isinstance(message, WideData)
+    stage.step(2, message)
+    wanted = WideConfirm(3, 1, 0, 0, (WideStatement(message.id, Scope.NONE, wants=True),))
+    assert [stage.step(each, wanted) for each in (1, 2)] == [[], []]
+
+
+def test_a_message_has_no_more_packets_than_the_window() -> None:
+    stage = Stage(group("B", equal_matrix(2), window=3, packet_bytes=10))
+    with pytest.raises(ValueError, match="up to 30 bytes, not 31"):
+        stage.submit(1, bytes(31))
+    assert len(stage.submit(1, bytes(30))) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"members": (1,)}, "2 to 256 different processes"),
+        ({"members": (1, 1, 2)}, "2 to 256 different processes"),
+        ({"members": (1, 2, 8)}, "no paths of process 8"),
+        ({"matrix": PathMatrix({(1, 2): 1, (2, 1): 1, (3, 1): 1}, {})}, "no path from process 1 to process 3"),
+        ({"packet_bytes": 0}, "bytes of payload, not 0"),
+    ],
+)
+def test_a_configuration_is_checked(change: dict[str, object], why: str) -> None:
+    before = group("B", equal_matrix(3))
+    fields = {"choices": before.choices, "matrix": before.matrix, "members": before.members} | change
+    with pytest.raises(ValueError, match=why):
+        GroupConfig(**fields)  # type: ignore[arg-type]
 
 
 def install(

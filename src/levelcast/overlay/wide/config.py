@@ -8,6 +8,7 @@ from levelcast.overlay.wide.choices import Choices
 from levelcast.overlay.wide.matrix import NEAR_NS, PathMatrix
 from levelcast.overlay.wide.plan import PlanRules
 from levelcast.wire.wide_codec import MAX_WIDE_MEMBERS, MAX_WIDE_PAYLOAD
+from levelcast.wire.wide_messages import WideContent
 
 MS = 1_000_000
 PACKET_BYTES = 1_200
@@ -48,6 +49,8 @@ class GroupConfig:
             raise ValueError(f"a group has 2 to {MAX_WIDE_MEMBERS} different processes, not {len(self.members)}")
         if missing := set(self.members) - set(self.matrix.processes):
             raise ValueError(f"the matrix has no paths of process {min(missing)}")
+        if (pair := self.matrix.unknown_pair()) is not None:
+            raise ValueError(f"the matrix has no path from process {pair[0]} to process {pair[1]}")
         if not 0 < self.packet_bytes <= MAX_WIDE_PAYLOAD:
             raise ValueError(f"packets have 1 to {MAX_WIDE_PAYLOAD} bytes of payload, not {self.packet_bytes}")
         rules = PlanRules(self.choices, self.matrix, self.near_ns, self.allowed_loss, self.forwarders)
@@ -63,3 +66,16 @@ class GroupConfig:
     def suspect_ns(self) -> int:
         """Return the time without a message after which a process is suspected to have failed."""
         return self.silent * self.alive_ns + self.matrix.longest_ns + self.margin_ns
+
+    def packets(self, payload: bytes) -> int:
+        """Return the number of packets of an application message; raise ValueError if it is too large."""
+        packets = max(1, -(-len(payload) // self.packet_bytes))
+        if packets > self.window:
+            most = self.window * self.packet_bytes
+            raise ValueError(f"a message has up to {most:,} bytes, not {len(payload):,}; use a larger window")
+        return packets
+
+    def knows(self, content: WideContent) -> bool:
+        """Return whether the matrix has all processes of a view, and the sources of its messages."""
+        processes = {*(member.process for member in content.members), *(each.source for each in content.orphans)}
+        return processes <= set(self.matrix.processes)

@@ -6,7 +6,7 @@ All processes of a group have the same matrix, so that each knows which process 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from itertools import combinations
+from itertools import combinations, permutations
 
 from levelcast.timing.replication import repair_time
 
@@ -27,6 +27,10 @@ class PathMatrix:
 
     def loss(self, sender: int, receiver: int) -> float:
         return self._loss.get((sender, receiver), 0.0)
+
+    def unknown_pair(self) -> tuple[int, int] | None:
+        """Return a pair of processes without a path; None if all have one."""
+        return next((pair for pair in permutations(self.processes, 2) if pair not in self._delay_ns), None)
 
     def round_trip_ns(self, a: int, b: int) -> int:
         return self.delay_ns(a, b) + self.delay_ns(b, a)

@@ -147,7 +147,7 @@ class GroupProcess(Machine):
         """Send an application message to members, all others without `to`: in packets, each a message of its own."""
         self._now = now
         members = tuple(sorted(set(to) - {self.process})) if to is not None else None
-        if not self.room:
+        if self.config.packets(payload) > self.room:
             raise ValueError("too many messages are not received yet; check room first")
         if members is not None and not set(members) <= set(self.members):
             raise ValueError(f"process {min(set(members) - set(self.members))} is not a member of the group")
@@ -203,14 +203,17 @@ class GroupProcess(Machine):
             self._on_view(message)
             return
         if isinstance(message, WideRequest):
-            self._views.request(message)
+            if message.sender in self.config.matrix.processes:
+                self._views.request(message)
             return
         if not self.life or not isinstance(message, MEMBER_KINDS):
             return
         sender, view = (message.source if isinstance(message, WideData) else message.sender), message.view
-        self._signs.hear(sender, self._now)
-        if view != self.generation:
+        if view != self.generation and sender in self.config.matrix.processes:
             self._compare_views(sender, view)
+        if sender not in self.lives:
+            return
+        self._signs.hear(sender, self._now)
         if isinstance(message, WideData):
             self._on_data(message, sender, asks=False)
         elif isinstance(message, WideRelay):
@@ -232,8 +235,7 @@ class GroupProcess(Machine):
 
     def _send_message(self, payload: bytes, members: tuple[int, ...] | None) -> None:
         """Divide an application message into packets, and send them."""
-        size = self.config.packet_bytes
-        parts = max(1, -(-len(payload) // size))
+        size, parts = self.config.packet_bytes, self.config.packets(payload)
         present = set(self.members) - {self.process}
         to = tuple(sorted(present if members is None else present & set(members)))
         if not to:
@@ -343,7 +345,7 @@ class GroupProcess(Machine):
                 self._early.add(each, sender, statement.scope)
         if statement.asks:
             self._state(sender, each)
-        if statement.wants and entry is not None and entry.kept:
+        if statement.wants and entry is not None and entry.kept and sender in entry.plan.participants:
             self._copy(entry, sender, WideRelay(self.process, self.generation, True, entry.data))
 
     def _learn(self, entry: Entry, sender: int, scope: int) -> None:
@@ -536,6 +538,8 @@ class GroupProcess(Machine):
             self._confirm(sender, ())
 
     def _on_view(self, message: WideView) -> None:
+        if not self.config.knows(message.content):
+            return
         mine = {member.process: member for member in message.content.members}.get(self.process)
         if not self.life:
             if mine is not None and mine.incarnation == self.incarnation:
