@@ -56,8 +56,12 @@ def test_nested_delivery_and_confirmation() -> None:
     assert found.children(H) == (U, K, T)
     assert found.children(U) == (O,)
     assert found.arrival_ns(O) == (140 + 40) * MS
-    assert (found.confirms_to(O), found.confirms_to(U)) == ({U}, {H, K})
-    assert (found.group_of(U), found.reports_to(U), found.accepts_to(U)) == ({U, O}, {H, K}, {O})
+    assert [set(found.confirms_to(each)) for each in (O, U)] == [{U}, {H, K}]
+    assert [set(each) for each in (found.group_of(U), found.reports_to(U), found.accepts_to(U))] == [
+        {U, O},
+        {H, K},
+        {O},
+    ]
     assert [found.keeps(each) for each in EVERYBODY] == [True, True, False, True, False]
     assert (found.asks(O, K), found.asks(U, O), found.asks(H, O)) == (U, O, U)
     assert (found.repairs(U, O), found.repairs(K, O), found.repairs(K, U)) == (True, False, True)

@@ -30,7 +30,7 @@ from levelcast.overlay.wide.config import GroupConfig
 from levelcast.overlay.wide.entries import Entry, backoff, watch
 from levelcast.overlay.wide.plan import MessagePlan
 from levelcast.overlay.wide.plan_cache import PlanCache
-from levelcast.overlay.wide.receipts import Floor, Life, Receipts
+from levelcast.overlay.wide.receipts import ReceiptFloor, Life, Receipts
 from levelcast.overlay.wide.signs import Signs
 from levelcast.overlay.wide.statements import EarlyStatements, StatementOutbox
 from levelcast.overlay.wide.views import ViewChange
@@ -219,7 +219,7 @@ class GroupProcess(Machine):
         elif isinstance(message, WideRelay):
             self._on_data(message.item, sender, asks=message.asks)
         elif isinstance(message, WideConfirm):
-            self._on_floor((sender, self.lives.get(sender, 0)), view, Floor(message.settled, message.closed))
+            self._on_floor((sender, self.lives.get(sender, 0)), view, ReceiptFloor(message.settled, message.closed))
             for statement in message.statements:
                 self._on_statement(sender, statement)
         elif isinstance(message, WidePrepare):
@@ -289,7 +289,7 @@ class GroupProcess(Machine):
     def _on_data(self, data: WideData, sender: int, *, asks: bool) -> None:
         """Receive a message, whoever sent it here."""
         life = (data.source, data.life)
-        self._on_floor(life, data.view, Floor(data.settled, data.closed))
+        self._on_floor(life, data.view, ReceiptFloor(data.settled, data.closed))
         for statement in data.statements:
             self._on_statement(data.source, statement)
         if data.source == self.process or data.view > self.generation:
@@ -412,7 +412,7 @@ class GroupProcess(Machine):
         self._receipts.advance(self.entries.keys())
         self._history.forget(lambda each: self._receipts.is_closed(each, self.entries.keys()))
 
-    def _on_floor(self, life: Life, view: int, floor: Floor) -> None:
+    def _on_floor(self, life: Life, view: int, floor: ReceiptFloor) -> None:
         """Note up to where the messages of a source are received everywhere."""
         if not self._receipts.raise_floor(life, view, floor, self._queue.waiting):
             return

@@ -17,7 +17,7 @@ Life = tuple[int, int]
 """A source and its life."""
 
 
-class Floor(NamedTuple):
+class ReceiptFloor(NamedTuple):
     settled: int = 0
     closed: int = 0
 
@@ -37,7 +37,7 @@ class Receipts:
         """Messages of former members that members hold."""
         self.received: dict[Life, set[int]] = defaultdict(set)
         self.delivered: dict[Life, set[int]] = defaultdict(set)
-        self.floors: dict[Life, Floor] = defaultdict(Floor)
+        self.floors: dict[Life, ReceiptFloor] = defaultdict(ReceiptFloor)
         self._marks: dict[Life, int] = {}
         """Last message of each member in the views before."""
         self._own_open: dict[int, tuple[WidePredecessor, ...]] = {}
@@ -51,7 +51,7 @@ class Receipts:
         self._marks = {(member.process, member.life): member.number for member in content.members}
 
     @property
-    def own(self) -> Floor:
+    def own(self) -> ReceiptFloor:
         return self.floors[self.process, self.life]
 
     def is_expected(self, each: WideId) -> bool:
@@ -96,8 +96,8 @@ class Receipts:
                 break
             closed += 1
             del self._own_open[closed]
-            self.floors[self.process, self.life] = Floor(settled, closed)
-        self.floors[self.process, self.life] = Floor(settled, closed)
+            self.floors[self.process, self.life] = ReceiptFloor(settled, closed)
+        self.floors[self.process, self.life] = ReceiptFloor(settled, closed)
 
     def is_closed(self, each: WideId, unsettled: Collection[WideId]) -> bool:
         """Return whether a message, and all before it, are received by all that will ever receive them."""
@@ -112,14 +112,14 @@ class Receipts:
         """Return whether all messages of members from the views before are received by their destinations."""
         return all(self.floors[life].settled >= number for life, number in self._marks.items())
 
-    def raise_floor(self, life: Life, view: int, floor: Floor, waiting: Mapping[WideId, WideData]) -> bool:
+    def raise_floor(self, life: Life, view: int, floor: ReceiptFloor, waiting: Mapping[WideId, WideData]) -> bool:
         """Note the floor that a source states; forget what is closed. Return whether it is new."""
         if self.lives.get(life[0]) != life[1] or view < life[1]:
             return False
         known = self.floors[life]
         if floor.settled <= known.settled and floor.closed <= known.closed:
             return False
-        found = Floor(max(floor.settled, known.settled), max(floor.closed, known.closed))
+        found = ReceiptFloor(max(floor.settled, known.settled), max(floor.closed, known.closed))
         self.floors[life] = found
         kept = {each.number for each in waiting if each[:2] == life}
         for numbers in (self.received[life], self.delivered[life]):

@@ -218,9 +218,10 @@ class GroupHistory:
             others = [each for each in machine.members if each != node.id]
             some = rng.sample(others, rng.randint(1, len(others))) if others and rng.random() < 0.5 else None
             if others:
-                self._messages += 1
                 payload = rng.randbytes(rng.choice((0, 5, 5, 16, 40)))
-                node.perform(machine.submit(payload, node.local_ns, some))
+                if self.config.packets(payload) <= machine.room:
+                    self._messages += 1
+                    node.perform(machine.submit(payload, node.local_ns, some))
         self.world.after(int(rng.expovariate(1.0) * gap_ns) + MS, lambda: self._submit(node, gap_ns))
 
     # -- running ------------------------------------------------------------------------------------------
