@@ -496,7 +496,7 @@ def test_history_breaks_without_its_clause(name: str) -> None:
 
 def test_every_clause_has_its_history_or_is_searched_for() -> None:
     told = set(HISTORIES) | set(test_ring_secondary.HISTORIES)
-    scripted = (test_ring_lines.CLAUSES, test_ring_secondary.CLAUSES)
+    scripted = (test_ring_lines.CLAUSES, test_ring_secondary.CLAUSES, test_sim_group.SCRIPTED)
     random = (test_sim_group, test_sim_receivers, test_sim_planned_stops, test_sim_beats, test_sim_clocks)
     tables = (*(module.BREAKS for module in random), *scripted)
     searched = {MUTATIONS[name].history for table in tables for name in table}

@@ -30,7 +30,7 @@ from levelcast.overlay.wide.config import GroupConfig
 from levelcast.overlay.wide.entries import Entry, backoff, watch
 from levelcast.overlay.wide.plan import MessagePlan
 from levelcast.overlay.wide.plan_cache import PlanCache
-from levelcast.overlay.wide.receipts import ReceiptFloor, Life, Receipts
+from levelcast.overlay.wide.receipts import Life, ReceiptFloor, Receipts
 from levelcast.overlay.wide.signs import Signs
 from levelcast.overlay.wide.statements import EarlyStatements, StatementOutbox
 from levelcast.overlay.wide.views import ViewChange
