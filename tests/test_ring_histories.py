@@ -26,6 +26,7 @@ from tests import (
     test_ring_secondary,
     test_sim_beats,
     test_sim_clocks,
+    test_sim_group,
     test_sim_overlay,
     test_sim_planned_stops,
     test_sim_receivers,
@@ -497,8 +498,20 @@ def test_history_breaks_without_its_clause(name: str) -> None:
 
 def test_every_clause_has_its_history_or_is_searched_for() -> None:
     told = set(HISTORIES) | set(test_ring_secondary.HISTORIES)
-    scripted = (test_ring_copies.CLAUSES, test_ring_lines.CLAUSES, test_ring_secondary.CLAUSES)
-    random = (test_sim_receivers, test_sim_planned_stops, test_sim_beats, test_sim_clocks, test_sim_overlay)
+    scripted = (
+        test_ring_copies.CLAUSES,
+        test_ring_lines.CLAUSES,
+        test_ring_secondary.CLAUSES,
+        test_sim_group.SCRIPTED,
+    )
+    random = (
+        test_sim_receivers,
+        test_sim_planned_stops,
+        test_sim_beats,
+        test_sim_clocks,
+        test_sim_group,
+        test_sim_overlay,
+    )
     tables = (*(module.BREAKS for module in random), *scripted)
     searched = {MUTATIONS[name].history for table in tables for name in table}
     assert told | searched == {mutation.history for mutation in MUTATIONS.values()}

@@ -10,8 +10,11 @@ from __future__ import annotations
 import importlib
 import struct
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
+
+if TYPE_CHECKING:
+    from levelcast.wire.messages import Message
 
 Check = Callable[[bytes], None]
 
@@ -69,6 +72,7 @@ def _core() -> tuple[Check, list[bytes]]:
         messages.PathRow(2, ()),
         messages.ReleaseRow(2, 20, 30, 40, (messages.ReleaseSecond(10**9, 20, 1, 50),)),
         messages.PathRow(2, (messages.PathFigures(1, 9, 1, 1, -5, 20, 30, 40, 10, b"\xff" * 32),)),
+        *_wide_examples(),
     ]
 
     def check(datagram: bytes) -> None:
@@ -86,6 +90,28 @@ def _core() -> tuple[Check, list[bytes]]:
         assert codec.encode(message, stripe) == datagram, "two encodings of one message"
 
     return check, [codec.encode(example, 1) for example in examples]
+
+
+def _wide_examples() -> list[Message]:
+    from levelcast.wire import codec
+    from levelcast.wire import wide_messages as wide
+
+    number = wide.WideId(3, 1, 7)
+    statement, predecessor = wide.WideStatement(number, 2, asks=True), wide.WidePredecessor(number, 3, (1, 3, 5))
+    data = wide.WideData(4, 2, 1, 8, 0, 1, 7, 6, (1, 3), (predecessor,), (statement,), b"ab")
+    data = codec.seal_message(data, 1)
+    content = wide.WideContent((wide.WideMember(1, 1, 9, 0),), (number,))
+    return [
+        data,
+        wide.WideRelay(5, 4, True, data),
+        wide.WideConfirm(2, 4, 7, 6, (statement,)),
+        wide.WideRequest(2, 4, 9, False),
+        wide.WidePrepare(2, 4, 1, (1, 3)),
+        wide.WidePromise(2, 4, 2, 1, 1, 3, content, 5, (number,)),
+        wide.WideAccept(2, 4, 1, content),
+        wide.WideAccepted(2, 4, 1, 3),
+        wide.WideView(2, 5, content),
+    ]
 
 
 _HEAD_BYTES, _SEAL_BYTES = 32, 4

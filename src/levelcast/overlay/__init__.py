@@ -1,4 +1,4 @@
-"""Measurement of delay, loss and clock offsets between nodes, and decisions of a core without multicast; sans I/O.
+"""Measurement of delay, loss and clock offsets, decisions of a core without multicast, and wide-area groups; sans I/O.
 
 Imports `protocol` and `wire`. Driven by `runtime`, reported by `node`.
 """

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from levelcast.protocol.events import Event
 from levelcast.protocol.history import Frame, SourcePosition
 from levelcast.wire.messages import Data, Message, Ring, Token
+from levelcast.wire.wide_messages import WideId
 
 GROUP = -1
 """The destination of a multicast to the complete core group."""
@@ -101,5 +102,30 @@ class ServeTape(NamedTuple):
     upto_slot: int
 
 
-Effect = Persist | Send | Release | Forget | ServeTape | Event
+class WideDeliver(NamedTuple):
+    """Pass an application message of a wide-area group to the program, in causal order (TT §4.1)."""
+
+    id: WideId
+    """Of its last packet."""
+    payload: bytes
+
+
+class WideSettle(NamedTuple):
+    """Report the reliable receipt of a packet: this process knows that all of its destinations have received it.
+
+    Not `by_all`: its source has failed, and no process that holds it is left, so that some may not have received it.
+    """
+
+    id: WideId
+    by_all: bool = True
+
+
+class WideInstall(NamedTuple):
+    """Report a new view of a wide-area group. This process is not in it if `members` does not have it."""
+
+    view: int
+    members: tuple[int, ...]
+
+
+Effect = Persist | Send | Release | Forget | ServeTape | WideDeliver | WideSettle | WideInstall | Event
 """An event is an effect too: the driver counts it and passes it on."""

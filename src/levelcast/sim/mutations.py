@@ -18,6 +18,8 @@ from levelcast.edge.subscriber.latest_only import LatestOnly
 from levelcast.edge.subscriber.session_reader import SessionReader
 from levelcast.native.layout import DATA_BODY
 from levelcast.overlay import clock_check, duplicates, fanout
+from levelcast.overlay.wide import clauses as wide
+from levelcast.overlay.wide.process import GroupProcess
 from levelcast.protocol import clock, copy_budget, history, pace, parities
 from levelcast.protocol.config import StripeConfig
 from levelcast.ring import (
@@ -447,6 +449,40 @@ MUTATIONS: dict[str, Mutation] = {
         _clause("answers-other-records", "E2", "15",
                 "a reply that begins within a packet has the packet's first records",
                 (retransmit_store, "_some_blocks", lambda blocks, first, last: _some_blocks(blocks, 0, last - first))),
+        _clause("dropped-by-majority", "TT1", "TT §5", "a message is dropped when most destinations have it",
+                (wide, "is_received_by_all", lambda entry: 2 * len(entry.known) > len(entry.plan.destinations))),
+        _clause("subgroup-stated-early", "TT2", "TT §5", "a coordinator states its own receipt for its subgroup",
+                (wide, "group_is_complete", _always)),
+        _clause("predecessors-ignored", "TT3", "TT §4.1", "a message is delivered on receipt",
+                (GroupProcess, "_is_satisfied", _always)),
+        _clause("constraints-not-carried", "TT4", "TT §4.1", "a message names only predecessors of its own process",
+                (wide, "carried", lambda _: frozenset())),
+        _clause("no-repair", "TT5", "TT §4.2", "a message is sent once", (GroupProcess, "send_again", _nothing)),
+        _clause("no-question", "TT6", "TT §4.1", "a lost confirmation is not asked for",
+                (GroupProcess, "ask_again", _nothing)),
+        _clause("duties-of-first-view", "TT7", "TT §5", "a failed coordinator keeps its duties",
+                (GroupProcess, "renew_plan", lambda self, entry: entry.plan)),
+        _clause("removed-still-awaited", "TT8", "TT §2", "a receipt by a removed process is awaited",
+                (wide, "destinations_of", lambda data, lives: frozenset(data.members))),
+        _clause("received-after-promise", "TT9", "TT §2", "a member receives messages after it has reported",
+                (wide, "freezes", _never)),
+        _clause("lost-one-awaited", "TT10", "TT §2", "a predecessor is awaited that no member holds",
+                (wide, "skips_lost", _never)),
+        _clause("before-lost-one", "TT11", "TT §4.1", "a message after a lost one does not wait for what was before",
+                (wide, "waits_for_lost", _never)),
+        _clause("received-twice", "TT12", "TT §2", "a duplicate is received again", (wide, "accepts", _always)),
+        _clause("life-ignored", "TT13", "TT §2", "a process that returns is a destination of earlier messages",
+                (wide, "is_for_life", _always)),
+        _clause("accepted-view-forgotten", "TT14", "TT §2", "a promise does not report the view accepted before",
+                (wide, "adopts", _never)),
+        _clause("report-of-majority", "TT15", "TT §2", "a view is proposed with the reports of a majority",
+                (wide, "waits_for_all", _never)),
+        _clause("leaves-too-early", "TT16", "TT §2", "a process leaves while it keeps messages",
+                (wide, "may_leave", lambda leaving, entries: leaving)),
+        _clause("closed-without-past", "TT17", "TT §4.1", "a message is closed when it alone is received everywhere",
+                (wide, "closes", _always)),
+        _clause("wanted-not-requested", "TT18", "TT §5", "a new coordinator does not request what it has dropped",
+                (GroupProcess, "_want", _nothing)),
         _clause("plan-without-swap", "P1", "15", "a plan is activated when its last part arrives",
                 (plan_switch.Plans, "take", _swap_at_once)),
         _clause("plan-from-anywhere", "P2", "15", "a new plan's sessions are read from the first packet that arrives",

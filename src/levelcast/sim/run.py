@@ -11,13 +11,14 @@ from functools import partial
 from levelcast.sim.engine.trace_text import narrate
 from levelcast.sim.mutations import MUTATIONS
 from levelcast.sim.scenarios.clocks import ClocksHistory
+from levelcast.sim.scenarios.group import GroupHistory
 from levelcast.sim.scenarios.nack import nack_history
 from levelcast.sim.scenarios.overlay import OverlayReceiversHistory, OverlayRingHistory
 from levelcast.sim.scenarios.receivers import ReceiversHistory
 from levelcast.sim.scenarios.ring import HistoryCounts, Outcome, RingHistory
 from levelcast.units import quantile
 
-History = RingHistory | ClocksHistory
+History = RingHistory | ClocksHistory | GroupHistory
 SCENARIOS: dict[str, Callable[[int], History]] = {
     "ring": RingHistory,
     "receivers": ReceiversHistory,
@@ -25,6 +26,7 @@ SCENARIOS: dict[str, Callable[[int], History]] = {
     "clocks": ClocksHistory,
     "ring-overlay": OverlayRingHistory,
     "receivers-overlay": OverlayReceiversHistory,
+    "group": GroupHistory,
 }
 """By scenario: builds a history from a seed."""
 

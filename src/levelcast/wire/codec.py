@@ -18,6 +18,7 @@ bytes.
                            unknown]
     22 ReleaseRow receiver needs in µs u32: 0.5, 0.99 and 0.999 quantile, [second u64, slots u32, late u32, longest u32]
 
+    23 to 31               wide-area groups: see `levelcast.wire.wide_codec`
     36 Parity    source    incarnation u64, first u64, packets u16, step u16, XOR of their datagrams (the rest)
 
     run         source u16, incarnation u64, first u64, last u64
@@ -26,10 +27,10 @@ bytes.
 A message has exactly one encoding: `encode(decode(b)) == b` for every b that decodes. So nothing is skipped,
 every flag and reserved byte is checked, and two members that hold the same message hold the same bytes.
 
-A `Data`, `Token`, `Ring`, `Group` or `LineHolders` keeps its datagram (`sealed`) from its author on: `seal_message`
-makes it once, `decode` fills it in, and `encode` returns it. Only the author seals such a message. A node that passes
-one on sends it as an item of a Repair: the header of the Repair names the node that sent it, the header of the item its
-author.
+A `Data`, `Token`, `Ring`, `Group`, `LineHolders` or `WideData` keeps its datagram (`sealed`) from its author on:
+`seal_message` makes it once, `decode` fills it in, and `encode` returns it. Only the author seals such a message. A
+node that passes one on sends it as an item of a Repair (a `WideData` in a WideRelay): the header of the Repair names
+the node that sent it, the header of the item its author.
 
 Each allowed value is stated once, in the `check_*` functions, and both directions call them: a message that every
 receiver would reject fails at the node that made it. Whether a message makes sense *now* (its generation, its position
@@ -47,7 +48,7 @@ from typing import Any, NamedTuple, TypeVar
 from levelcast import native
 from levelcast.native.layout import AES_GCM_KIND, KIND_AT, KIND_DATA, LENGTH_AT, SEAL_KIND_AT
 from levelcast.native.layout import DATA_BODY as BODY
-from levelcast.wire import group_codec, line_codec, parity, reformation_codec, token_codec
+from levelcast.wire import group_codec, line_codec, parity, reformation_codec, token_codec, wide_codec
 from levelcast.wire.header import (
     HEADER_SIZE,
     Malformed,
@@ -78,6 +79,7 @@ from levelcast.wire.messages import (
 from levelcast.wire.packets import check_packet
 from levelcast.wire.parts import COUNT, Codec, Encoder, Packed, check_limit, check_no_generation, fixed, unpack_count
 from levelcast.wire.seal import SEALS, Seal
+from levelcast.wire.wide_messages import WideData
 
 KIND_REPAIR = 4
 KIND_PATH_ROW = 21
@@ -100,8 +102,9 @@ _ITEM_KINDS = (
 )
 """Kinds that others than the author may send, inside a Repair; their messages keep their datagram."""
 _ITEMS = (Data, Token, Ring, Group, LineHolders)
+_KEPT_KINDS = (*_ITEM_KINDS, wide_codec.KIND_WIDE_DATA)
 
-_Authored = TypeVar("_Authored", bound=Token | Ring | Group | LineHolders)
+_Authored = TypeVar("_Authored", bound=Token | Ring | Group | LineHolders | WideData)
 
 
 class Decoded(NamedTuple):
@@ -143,7 +146,7 @@ def decode(datagram: bytes | memoryview, seals: Mapping[int, Seal] = SEALS) -> D
         raise Malformed(Reason.TRUNCATED_BODY) from None
     if end != len(unsealed):
         raise Malformed(Reason.TRAILING_BYTES)
-    if kind in _ITEM_KINDS:
+    if kind in _KEPT_KINDS:
         message = new_tuple(type(message), (*message[:-1], datagram))
     return new_tuple(Decoded, (domain, message))
 
@@ -172,7 +175,7 @@ def decode_batch(datagrams: Iterable[bytes | memoryview], domain: int) -> tuple[
 def _once(encoder: Encoder) -> Encoder:
     """Return an encoder of messages that only their author encodes."""
 
-    def encode_once(message: Token | Ring | Group | LineHolders, domain: int) -> bytes:
+    def encode_once(message: Token | Ring | Group | LineHolders | WideData, domain: int) -> bytes:
         sealed = message.sealed
         if not sealed:
             return encoder(message, domain)
@@ -284,7 +287,8 @@ _CODECS: dict[type[Any], Codec] = {
     **reformation_codec.CODECS,
     **group_codec.CODECS,
     **line_codec.CODECS,
+    **wide_codec.CODECS,
 }
 _ENCODERS = {message: codec.encode for message, codec in _CODECS.items()}
-_ENCODERS |= {message: _once(_ENCODERS[message]) for message in (Token, Ring, Group, LineHolders)}
+_ENCODERS |= {message: _once(_ENCODERS[message]) for message in (Token, Ring, Group, LineHolders, WideData)}
 _DECODERS = {codec.kind: codec.decode for codec in _CODECS.values()}

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
+from levelcast.wire.wide_messages import WideMessage
+
 UNIT_NS = 100_000
 """Unit of the times of claims, and of all times in timing records."""
 
@@ -505,4 +507,5 @@ Message = (
     | ReleaseRow
     | Probe
     | Echo
+    | WideMessage
 )

@@ -1,0 +1,1 @@
+"""Simulated wide-area groups: a fast loop for measurements, networks and loss models."""
