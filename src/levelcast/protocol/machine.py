@@ -21,11 +21,15 @@ from typing import ClassVar, Protocol, get_args
 
 from levelcast.protocol.effects import Effect
 from levelcast.protocol.history import Frame, History
+from levelcast.wire.chain_messages import ChainEvidence, ChainMessage, ChainRequest, ChainStatement
 from levelcast.wire.messages import Echo, Message, PathRow, Probe, ReleaseRow
 
 LEAVE_LIMIT_NS = 5_000_000_000
 """A node that gets no answer to its announcement stops after this time all the same."""
-EVERY_KIND: frozenset[type] = frozenset(get_args(Message)) - {Probe, Echo, PathRow, ReleaseRow}
+EVERY_KIND: frozenset[type] = frozenset(get_args(Message)) - {
+    *(Probe, Echo, PathRow, ReleaseRow),
+    *(ChainMessage, ChainRequest, ChainEvidence, ChainStatement),
+}
 
 
 class Machine(Protocol):

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
+from levelcast.wire.chain_messages import ChainEvidence, ChainMessage, ChainRequest, ChainStatement
+
 UNIT_NS = 100_000
 """Unit of the times of claims, and of all times in timing records."""
 
@@ -388,7 +390,7 @@ class Repair(NamedTuple):
     """Messages of others, passed on as their authors sealed them (rules 5, 11, 12); `sender` is not their author."""
 
     sender: int
-    items: tuple[Token | Data | Ring | Group | LineHolders, ...]
+    items: tuple[Token | Data | Ring | Group | LineHolders | ChainMessage, ...]
 
 
 class Probe(NamedTuple):
@@ -485,4 +487,8 @@ Message = (
     | ReleaseRow
     | Probe
     | Echo
+    | ChainMessage
+    | ChainRequest
+    | ChainEvidence
+    | ChainStatement
 )
