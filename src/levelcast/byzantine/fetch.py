@@ -86,7 +86,11 @@ class Fetcher:
             due = self._due.get(ref)
             if due is None:
                 due = self._due[ref] = _Due(node.cited_ns + self._config.grace_ns)
-            if due.next_ns > now or ref.seq > self._chain.ledger.count(ref.sender) + self._config.window:
+            if (
+                not may_ask(due.attempts)
+                or due.next_ns > now
+                or ref.seq > self._chain.ledger.count(ref.sender) + self._config.window
+            ):
                 continue
             to = self._holder(node, due.attempts)
             asked = found.setdefault(to, [])
@@ -192,6 +196,11 @@ class Fetcher:
         if items:
             repairs.append(Repair(self._chain.me, tuple(items)))
         return repairs[:MAX_REPAIRS]
+
+
+def may_ask(attempts: int) -> bool:
+    """Return whether a version is requested once more: until it comes (history B9)."""
+    return attempts >= 0
 
 
 def holders(chain: ChainMulticast, node: Node) -> list[int]:

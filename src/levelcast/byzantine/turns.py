@@ -50,7 +50,9 @@ class Turns(Protocol):
 class ByTurn:
     """Turns in order, each begun by the message of the turn before it."""
 
-    def __init__(self, config: ChainConfig, me: int, now: int, *, hops: int, timeout_ns: int, after_slot: int = 0) -> None:
+    def __init__(
+        self, config: ChainConfig, me: int, now: int, *, hops: int, timeout_ns: int, after_slot: int = 0
+    ) -> None:
         self._config = config
         self._index = config.members.index(me)
         self._hops = hops
@@ -123,7 +125,9 @@ def counts_when_its_turn_comes(slot: int, turn: int, config: ChainConfig) -> boo
 class BySlot:
     """Slots by the clock."""
 
-    def __init__(self, config: ChainConfig, me: int, now: int, *, start_ns: int, slot_ns: int, after_slot: int = 0) -> None:
+    def __init__(
+        self, config: ChainConfig, me: int, now: int, *, start_ns: int, slot_ns: int, after_slot: int = 0
+    ) -> None:
         self._index = config.members.index(me)
         self._n = config.n
         self._start_ns, self._slot_ns, self._sign_ns = start_ns, slot_ns, config.sign_ns

@@ -188,7 +188,9 @@ class Late(Liar):
 class Unseen(Liar):
     def own(self, message: ChainMessage, now: int) -> Iterable[Effect]:
         rng = self.rng
-        extra = [Citation(rng.choice(self.others), self._next_seq(), rng.randbytes(32)) for _ in range(rng.randint(0, 2))]
+        extra = [
+            Citation(rng.choice(self.others), self._next_seq(), rng.randbytes(32)) for _ in range(rng.randint(0, 2))
+        ]
         unknown = list(self.member.chain.graph.unknown)
         extra += rng.sample(unknown, min(len(unknown), 2))
         shadows = [node.ref for node in self.member.chain.graph.nodes.values() if node.message and not node.direct]
@@ -291,7 +293,9 @@ class Boaster(Liar):
         return (Send(GROUP, self.signed(message, delivered=higher)),)
 
     def invent(self, batch: list[Message], now: int) -> Iterable[Effect]:
-        return [Send(each.sender, self._invented(each)) for each in batch if isinstance(each, ChainRequest) and each.pull]
+        return [
+            Send(each.sender, self._invented(each)) for each in batch if isinstance(each, ChainRequest) and each.pull
+        ]
 
     def _invented(self, request: ChainRequest) -> Message:
         """Return a statement about an own version of what the other member lacks, and send that version before."""

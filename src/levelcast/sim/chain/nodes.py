@@ -22,7 +22,11 @@ VerifyTime = Callable[[ChainMessage], int]
 
 def carrier(network: int = 0) -> StripeConfig:
     """Return the configuration that a world needs: of it, a group uses only the domain."""
-    timing = derive(Path(delay_ns=1, loss_ratio=0.0, clock_error_ns=0, process_ns=1), Shape("pipelined", 1_000_000, 1, 1, 1, 0, 1), Given(attempts=1)).timing
+    timing = derive(
+        Path(delay_ns=1, loss_ratio=0.0, clock_error_ns=0, process_ns=1),
+        Shape("pipelined", 1_000_000, 1, 1, 1, 0, 1),
+        Given(attempts=1),
+    ).timing
     return StripeConfig(0, timing, "majority", Membership(0, ()), (), network=network)
 
 

@@ -38,6 +38,7 @@ class ChainChecker:
         """D(m) of what any honest member has delivered."""
         self.last: dict[tuple[int, int], int] = {}
         """Per (member, sender), the number of the last delivery."""
+        self._contents: dict[Place, bytes] = {}
         self._delivered_at: dict[tuple[int, int, int], bytes] = {}
         self.deliveries = 0
         self._headers: dict[Citation, ChainHeader] = {}
@@ -61,6 +62,7 @@ class ChainChecker:
             if isinstance(effect.entry, ChainDirect) and effect.entry.message.header.sender == node.id:
                 header = effect.entry.message.header
                 self.multicast.setdefault((header.sender, header.seq), header)
+                self._contents.setdefault((header.sender, header.seq), effect.entry.message.content)
         elif isinstance(effect, Deliver) and node.id in self.honest:
             self._check_delivery(node.id, effect)
 
@@ -81,7 +83,7 @@ class ChainChecker:
         self.deliveries += 1
         if sender in self.honest:
             sent = self.multicast.get((sender, seq))
-            if sent is None or sent.content_digest != content:
+            if sent is None or sent.content_digest != content or self._contents[sender, seq] != effect.message.content:
                 raise InvariantBroken("integrity", f"{what}, which that member has not multicast")
         if self.delivered.setdefault((sender, seq), content) != content:
             raise InvariantBroken("agreement", f"{what} with another payload than others")

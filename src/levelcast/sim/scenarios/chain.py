@@ -49,6 +49,7 @@ class ChainHistory:
     READING: Reading = Reading.SETTLED
 
     def __init__(self, seed: int, group: Group | None = None) -> None:
+        """`group` without a number of liars has f, the most that may lie."""
         self.seed = seed
         self.rng = rng = Random(seed)
         group = group or Group()
