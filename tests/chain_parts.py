@@ -10,6 +10,9 @@ from levelcast.byzantine.image import ChainImage
 from levelcast.byzantine.multicast import ChainMulticast
 from levelcast.byzantine.signatures import KeyedHash, KeyedHashVerifier
 from levelcast.protocol.effects import GROUP, Deliver, Effect, Record, Send
+from levelcast.sim.chain.liars import Liar
+from levelcast.sim.engine.network import Weather
+from levelcast.sim.scenarios.chain import ChainHistory, Group
 from levelcast.wire.chain_codec import pack_content, unpack_content
 from levelcast.wire.chain_messages import ChainContent, ChainEvidence, ChainMessage, Citation
 
@@ -106,3 +109,28 @@ class ScriptedGroup:
 
     def acks(self, message: ChainMessage) -> set[Citation]:
         return set(message.header.acks)
+
+
+class CalmHistory(ChainHistory):
+    START_SPREAD_NS = 0
+    """Four members by slots of 5 ms on a network without loss; one of them has a given style."""
+
+    def __init__(self, style: type[Liar], lasting_ns: int = 1_200_000_000) -> None:
+        self.STYLES = {"given": style}  # type: ignore[misc]
+        super().__init__(self.seed_by_slot(), Group(4, 1))
+        self.world.network.weather = Weather()
+        self.world.network.delay_ns = dict.fromkeys(self.world.network.delay_ns, 3_000_000)
+        self.calm, self.crash_share, self.fault_ns, self.verify_ns = True, 0.0, lasting_ns, 0
+
+    @staticmethod
+    def seed_by_slot() -> int:
+        """Return a seed whose turns are slots of 5 ms."""
+        for seed in range(1_000):
+            history = ChainHistory(seed)
+            if not history.by_turn and history.slot_ns == 5_000_000:
+                return seed
+        raise AssertionError("no such seed")
+
+    def resent(self) -> int:
+        """Run, and return the number of messages that C-6 sent again."""
+        return self.run().resent

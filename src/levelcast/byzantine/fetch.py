@@ -49,6 +49,9 @@ class Fetcher:
         """Time since which another member has claimed deliveries that this one lacks, without a delivery here."""
         self._counts_then: dict[int, int] = {}
         self._pulls = 0
+        self._brought: dict[int, int] = {}
+        """Members that were asked for chains, and how many uncited messages they have brought since a delivery."""
+        self._delivered_then = 0
         self._next_pull_ns = 0
         self._next_evidence_ns = 0
 
@@ -117,7 +120,23 @@ class Fetcher:
             return set()
         self._next_pull_ns = now + self._config.request_ns
         self._pulls += 1
-        return {ahead[self._pulls % len(ahead)]}
+        asked = ahead[self._pulls % len(ahead)]
+        self._brought[asked] = self._brought.get(asked, 0)
+        return {asked}
+
+    def accepts_from(self, member: int) -> bool:
+        """Return whether a message that nobody cites is accepted because it may be part of chains that were pulled.
+
+        A bounded number from each member between two deliveries, so that a liar fills nothing.
+        """
+        delivered = self._chain.counts.delivered
+        if delivered != self._delivered_then:
+            self._delivered_then = delivered
+            self._brought = dict.fromkeys(self._brought, 0)
+        if member not in self._brought or self._brought[member] >= self._config.window * self._config.n:
+            return False
+        self._brought[member] += 1
+        return True
 
     def _note_behind(self, now: int) -> None:
         chain = self._chain
@@ -162,7 +181,7 @@ class Fetcher:
             elif chain.ledger.is_settled(ref):
                 discarded.add(ref)
         if request.pull:
-            nodes |= {ref: node for ref, node in chain.graph.nodes.items() if self._is_above(request, ref)}
+            nodes |= self._with_chains(request)
         held = [node for node in nodes.values() if node.message is not None]
         messages = [node.message for node in sorted(held, key=lambda node: node.order) if node.message is not None]
         effects += [Send(request.sender, repair) for repair in self._repairs(messages)]
@@ -176,6 +195,14 @@ class Fetcher:
             if member in chain.convictions:
                 effects.append(Send(request.sender, chain.convictions.evidence(member)))
         return effects
+
+    def _with_chains(self, request: ChainRequest) -> dict[Citation, Node]:
+        """Return what the other member lacks, and the chains that lead to it (C-4.2)."""
+        found: dict[Citation, Node] = {}
+        for ref, node in sorted(self._chain.graph.nodes.items(), key=lambda each: each[1].order):
+            if self._is_above(request, ref) or any(child.ref in found for child in node.children):
+                found[ref] = node
+        return found
 
     def _is_above(self, request: ChainRequest, ref: Citation) -> bool:
         """Return whether a version is undelivered at the member that requests, and fits its window."""

@@ -69,7 +69,7 @@ class Ledger:
         return ref.digest in self._more.get((ref.sender, ref.seq), ())
 
     def rows(self, sender: int, seq: int) -> Iterator[DeliveredRow]:
-        """Yield the settled versions of a delivered message; the digest of its payload with a digest of zeros if none."""
+        """Yield the settled versions of a delivered message, `NO_DIGEST` if there is none."""
         content = self.content_digest(sender, seq)
         if content is None:
             return

@@ -106,7 +106,7 @@ class ChainMember(Machine):
         elif isinstance(message, Repair):
             for item in message.items:
                 if isinstance(item, ChainMessage):
-                    self._on_chain(item, now, effects)
+                    self._on_chain(item, now, effects, message.sender)
         elif isinstance(message, ChainRequest):
             self._on_request(message, now, effects)
         elif isinstance(message, ChainEvidence):
@@ -148,9 +148,12 @@ class ChainMember(Machine):
     def _has_version(self, sender: int, seq: int) -> bool:
         return any(node.message is not None for node in self.chain.graph.versions((sender, seq)))
 
-    def _on_chain(self, message: ChainMessage, now: int, effects: list[Effect]) -> None:
+    def _on_chain(self, message: ChainMessage, now: int, effects: list[Effect], by: int | None = None) -> None:
         config, header = self.config, message.header
         refusal = self.screen(message)
+        pulled = refusal is Refusal.UNWANTED and by is not None and self._fetcher.accepts_from(by)
+        if pulled:
+            refusal = None if is_content_signed(message) else Refusal.DIGEST
         content = None if refusal else self._content(message)
         if refusal is None and content is None:
             refusal = Refusal.CONTENT
@@ -160,7 +163,7 @@ class ChainMember(Machine):
             self.refused[refusal or Refusal.CONTENT] += 1
             return
         ref = cite(header, config.domain, config.epoch)
-        effects += self.chain.receive(ref, message, content, now)
+        effects += self.chain.receive(ref, message, content, now, pulled=pulled)
         self.turns.heard(header.sender, header.slot, now)
         # A turn begins with the message before it: the own one is signed from the graph of that moment (MR §5).
         self._take_turns(now, effects)

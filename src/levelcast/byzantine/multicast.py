@@ -6,7 +6,7 @@
 | C-2 | `ChainMulticast.mcast` | own header and acknowledged messages are journaled first (J1) |
 | C-3.1 | `ChainMulticast.receive` | the first version is direct whoever brings it; a liar could send to one member only, which then waits for C-6 each time (B4). A conflicting version is a shadow, and evidence (C-8, `conviction.py`) |
 | C-3.2, C-3.3 | `graph.py`, `fetch.py` | cited messages are fetched until they come (B9) |
-| C-3.4 | `ChainMulticast.acknowledgements` | (iii) with M̂ for MR's M, as its example shows. Nothing stale or of a convicted sender is acknowledged (B3) |
+| C-3.4 | `ChainMulticast.acknowledgements` | (iii) with M̂ for MR's M, as its example shows. Nothing stale or of a convicted sender is acknowledged (B3), and nothing after a gap (B14) |
 | C-4.1 | `ChainMulticast.advance` | a candidate acknowledges only *settled* messages (`graph.py`: B1, B2) |
 | C-4.2 | `fetch.py` | members that lack a message request it, instead of everybody sending it after a time-out |
 | C-5 | `member.py` | |
@@ -176,8 +176,10 @@ class ChainMulticast:
 
     # -- C-3: receiving and acknowledging ------------------------------------------------------------------
 
-    def receive(self, ref: Citation, message: ChainMessage, content: ChainContent, now: int) -> list[Effect]:
-        """C-3: accept a message whose signature holds, whoever has brought it."""
+    def receive(
+        self, ref: Citation, message: ChainMessage, content: ChainContent, now: int, *, pulled: bool = False
+    ) -> list[Effect]:
+        """C-3: accept a message whose signature holds, whoever has brought it; `pulled`: as part of chains (C-4.2)."""
         effects: list[Effect] = []
         self._note_claim(ref.sender, content)
         node = self.graph.nodes.get(ref)
@@ -186,7 +188,7 @@ class ChainMulticast:
         if clash is not None:
             self.counts.shadows += 1
             self.convictions.convict(clash.header, message.header, effects)
-        if clash is None or wanted:
+        if clash is None or keeps_shadow(wanted or pulled):
             self.counts.fetched += wanted
             self._insert(ref, message, now)
         self.advance(effects)
@@ -236,7 +238,16 @@ class ChainMulticast:
         """Return whether a version is delivered, or direct and not stale or of a convicted member (C-3.4 ii)."""
         if self.graph.is_delivered(node):
             return True
-        return is_direct(node) and not is_stale(node) and not self.is_convicted(node)
+        return is_direct(node) and not is_stale(node) and not self.is_convicted(node) and self.follows(node)
+
+    def follows(self, node: Node) -> bool:
+        """Return whether all messages of its sender before a version are delivered or direct (not in MR).
+
+        A liar that leaves out a number could else make every message of the others wait for C-6 (history B14).
+        """
+        sender, seq, _ = node.ref
+        before = range(self.ledger.count(sender) + 1, seq)
+        return all(any(each.direct for each in self.graph.versions((sender, number))) for number in before)
 
     def is_convicted(self, node: Node) -> bool:
         """Return whether C-8 forbids to acknowledge a version."""
@@ -317,31 +328,32 @@ class ChainMulticast:
             and not node.waiting
             and ref not in self._acknowledged
             and not self.is_convicted(node)
+            and self.follows(node)
         ]
 
     # -- C-10: garbage -------------------------------------------------------------------------------------
 
     def collect(self) -> None:
-        """C-10: drop the content of what is delivered here and, as they state, at Q members.
+        """C-10: drop what is delivered here and, as they state, at Q members, once nothing below it is needed.
 
-        A version that is delivered but not settled may be part of the chains that others need, so the last W of each
-        member stay.
+        A version may be the top of a chain that others need for something below it, so it stays as long as that does
+        (MR §4.3 ii). Of versions that are delivered but will never be settled, the last W of each member stay.
         """
         if self.config.reading is not Reading.SETTLED:
             return
-        members = self.config.members
+        members, nodes = self.config.members, self.graph.nodes
         floors = {each: min(self.stable(at), self.ledger.count(each)) for at, each in enumerate(members)}
         left: dict[int, list[Node]] = {member: [] for member in members}
-        for sender, seq in list(self.graph.places):
-            if sender in floors and seq > floors[sender]:
+        for node in sorted(nodes.values(), key=lambda each: each.order):
+            sender, seq, _ = node.ref
+            if node.message is None or seq > floors[sender]:
                 continue
-            for node in list(self.graph.versions((sender, seq))):
-                if node.done:
-                    self.graph.drop(node)
-                elif node.message is not None:
-                    left[sender].append(node)
-        for nodes in left.values():
-            for node in sorted(nodes, key=lambda each: each.order)[: -self.config.window]:
+            if not node.done:
+                left[sender].append(node)
+            elif not any(child.ref in nodes for child in node.children):
+                self.graph.drop(node)
+        for unsettled in left.values():
+            for node in unsettled[: -self.config.window]:
                 self.graph.drop(node)
 
     def stable(self, index: int) -> int:
@@ -365,3 +377,8 @@ def is_stale(node: Node) -> bool:
 def becomes_direct(clash: ChainMessage | None) -> bool:
     """C-3.1: return whether a message becomes direct, given a direct version that conflicts with it."""
     return clash is None
+
+
+def keeps_shadow(wanted: bool) -> bool:
+    """Return whether a conflicting version is kept: if somebody cites it, because chains need it (C-3.1)."""
+    return wanted

@@ -26,10 +26,10 @@ bytes.
 A message has exactly one encoding: `encode(decode(b)) == b` for every b that decodes. So nothing is skipped,
 every flag and reserved byte is checked, and two members that hold the same message hold the same bytes.
 
-A `Data`, `Token`, `Ring`, `Group`, `LineHolders` or `ChainMessage` keeps its datagram (`sealed`) from its author on: `seal_message`
-makes it once, `decode` fills it in, and `encode` returns it. Only the author seals such a message. A node that passes
-one on sends it as an item of a Repair: the header of the Repair names the node that sent it, the header of the item its
-author.
+A `Data`, `Token`, `Ring`, `Group`, `LineHolders` or `ChainMessage` keeps its datagram (`sealed`) from its author on:
+`seal_message` makes it once, `decode` fills it in, and `encode` returns it. Only the author seals such a message. A
+node that passes one on sends it as an item of a Repair: the header of the Repair names the node that sent it, the
+header of the item its author.
 
 Each allowed value is stated once, in the `check_*` functions, and both directions call them: a message that every
 receiver would reject fails at the node that made it. Whether a message makes sense *now* (its generation, its position

@@ -30,6 +30,7 @@ from levelcast.protocol.effects import GROUP, Effect, Send
 from levelcast.protocol.machine import Machine
 from levelcast.wire.chain_codec import pack_content, unpack_content
 from levelcast.wire.chain_messages import (
+    ChainContent,
     ChainEvidence,
     ChainMessage,
     ChainRequest,
@@ -69,10 +70,9 @@ class Liar(Machine):
 
     def distort(self, effect: Effect, now: int) -> Iterable[Effect]:
         """Return what is done instead of an effect."""
-        if isinstance(effect, Send) and isinstance(effect.message, ChainMessage):
-            if effect.to == GROUP and effect.message.header.sender == self.me:
-                return self.own(effect.message, now)
-        return (effect,)
+        if not isinstance(effect, Send) or not isinstance(effect.message, ChainMessage) or effect.to != GROUP:
+            return (effect,)
+        return self.own(effect.message, now) if effect.message.header.sender == self.me else (effect,)
 
     def own(self, message: ChainMessage, now: int) -> Iterable[Effect]:
         """Return what is sent instead of an own message."""
@@ -309,8 +309,6 @@ class Boaster(Liar):
         return self.rng.choice((self.author.statement([row]), Repair(self.me, (message,))))
 
     def _content(self) -> bytes:
-        from levelcast.wire.chain_messages import ChainContent
-
         return pack_content(ChainContent(self.member.chain.ledger.vector, (), ()))
 
 

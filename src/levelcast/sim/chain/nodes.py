@@ -84,7 +84,7 @@ class ChainNode(SimNode):
             self._log(effect.message)
             self.packets += [(row.sender, packet) for packet in effect.packets]
         elif isinstance(effect, ServeDelivered):
-            self._serve(effect)
+            self._serve_log(effect)
         else:
             super()._perform(effect)
 
@@ -92,7 +92,7 @@ class ChainNode(SimNode):
         ref = cite(message.header, self.world.config.domain, message.epoch)
         self.log[ref] = self._any[ref.sender, ref.seq] = message
 
-    def _serve(self, effect: ServeDelivered) -> None:
+    def _serve_log(self, effect: ServeDelivered) -> None:
         """Send messages from the log of deliveries (C-9)."""
         items: list[ChainMessage] = []
         for ref in effect.versions:

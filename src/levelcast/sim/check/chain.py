@@ -6,7 +6,7 @@
 | Agreement    | at every delivery: the payload that others have delivered; at the end: everybody has delivered it |
 | Validity     | at the end: what an honest member has multicast is delivered by all honest members |
 | Source Order | at every delivery: the numbers of a sender rise by one, also across restarts |
-| Lemma 1      | after every step: what an honest member's signed messages lead to is direct or delivered there, or settled by C-9 |
+| Lemma 1      | after every step: what its signed messages lead to is direct or delivered there, or settled by C-9 |
 | One payload  | at every message: they lead to one payload of a message until it is delivered there (for Lemma 3) |
 | Honest       | at every message: an honest member signs no two conflicting headers, so nothing can convict it |
 """
@@ -38,6 +38,8 @@ class ChainChecker:
         """D(m) of what any honest member has delivered."""
         self.last: dict[tuple[int, int], int] = {}
         """Per (member, sender), the number of the last delivery."""
+        self.submitted_at: dict[tuple[int, int, int], int] = {}
+        """Empty: a group has no ring, whose packets a sweep measures."""
         self._contents: dict[Place, bytes] = {}
         self._delivered_at: dict[tuple[int, int, int], bytes] = {}
         self.deliveries = 0
@@ -58,8 +60,9 @@ class ChainChecker:
             self._note_sent(effect.message)
             if node.id in self.honest:
                 self._check_own(node, effect.message)
-        elif isinstance(effect, Record) and node.id in self.honest:
-            if isinstance(effect.entry, ChainDirect) and effect.entry.message.header.sender == node.id:
+        elif isinstance(effect, Record) and isinstance(effect.entry, ChainDirect):
+            self._note_sent(effect.entry.message)  # a restarted member may cite what it has journaled and not sent
+            if node.id in self.honest and effect.entry.message.header.sender == node.id:
                 header = effect.entry.message.header
                 self.multicast.setdefault((header.sender, header.seq), header)
                 self._contents.setdefault((header.sender, header.seq), effect.entry.message.content)

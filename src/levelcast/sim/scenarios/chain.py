@@ -1,17 +1,17 @@
 """Scenario `chain`: chain multicast (MR) with turns, among members of which up to f lie.
 
-A seed draws styles of the liars, turns by number or by slot, delays, loss, verification time, load, cut links, crashes
-between any two effects, and restarts. Faults last for some time. Then everything that honest members have multicast, and
-everything that any of them has delivered, must be delivered by all honest members within a bound. Loss continues, and
-the liars lie on.
+A seed draws styles of the liars, turns by number or by slot, delays, loss, verification time, load, cut links,
+crashes between any two effects, and restarts. Faults last for some time. Then everything that honest members have
+multicast, and everything that any of them has delivered, must be delivered by all honest members within a bound. Loss
+continues, and the liars lie on.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from levelcast.byzantine.config import ChainConfig, Reading
 from levelcast.byzantine.member import ChainMember
@@ -46,7 +46,9 @@ class Group(NamedTuple):
 class ChainHistory:
     """History of one seed: build and run it."""
 
-    READING: Reading = Reading.SETTLED
+    READING: ClassVar[Reading] = Reading.SETTLED
+    START_SPREAD_NS: ClassVar[int] = 30 * MS
+    STYLES: ClassVar[Mapping[str, type[Liar]]] = STYLES
 
     def __init__(self, seed: int, group: Group | None = None) -> None:
         """`group` without a number of liars has f, the most that may lie."""
@@ -63,7 +65,7 @@ class ChainHistory:
         self.world = World(carrier(NETWORK), seed, network, rng)
         count = self.config.f if group.liars is None else group.liars
         self.liars = frozenset(rng.sample(members, count))
-        self.styles = {liar: rng.choice(list(STYLES)) for liar in sorted(self.liars)}
+        self.styles = {liar: rng.choice(list(self.STYLES)) for liar in sorted(self.liars)}
         self.verify_ns = rng.choice((0, 0, MS // 10, MS))
         self.checker = ChainChecker(self.world, set(members) - self.liars, domain=self.config.domain)
         self.world.watchers += [self.checker, self]
@@ -122,7 +124,9 @@ class ChainHistory:
         style = self.styles.get(node.id)
         if style is None:
             return self.make_member(node)
-        return STYLES[style](self.config, node.id, lambda: self.make_member(node), Random(f"{self.seed} {node.id}"))
+        return self.STYLES[style](
+            self.config, node.id, lambda: self.make_member(node), Random(f"{self.seed} {node.id}")
+        )
 
     # -- faults and load -----------------------------------------------------------------------------------
 
@@ -173,7 +177,7 @@ class ChainHistory:
         world, rng = self.world, self.rng
         end_ns = START_NS + self.fault_ns
         for node in self.nodes.values():
-            world.at(START_NS + rng.randint(0, 30 * MS), node.start)
+            world.at(START_NS + rng.randint(0, self.START_SPREAD_NS), node.start)
             self._load(node, rng.choice((10, 40)) * MS, end_ns)
         if not self.calm:
             for _ in range(rng.randint(0, 4)):
