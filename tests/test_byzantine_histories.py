@@ -15,7 +15,7 @@ from levelcast.byzantine.config import Reading
 from levelcast.byzantine.digests import Author
 from levelcast.byzantine.signatures import KeyedHash
 from levelcast.protocol.effects import Effect, Send
-from levelcast.sim.chain.liars import Thin, Withholding
+from levelcast.sim.chain.liars import Liar, Withholding
 from levelcast.sim.chain.mutations import CHAIN_MUTATIONS
 from levelcast.sim.check.ring import InvariantBroken
 from levelcast.sim.engine.world import START_NS
@@ -154,7 +154,7 @@ def test_b11_one_member_is_not_believed() -> None:
 
 def away() -> int:
     """A member is away until the others have discarded what it lacks; return the number of deliveries by C-9."""
-    history = CalmHistory(Thin, lasting_ns=900_000_000)
+    history = CalmHistory(Liar, lasting_ns=900_000_000)
     absent = history.nodes[max(history.checker.honest)]
     history.world.at(START_NS + 60_000_000, absent.crash)
     history.world.at(START_NS + 800_000_000, absent.start)
