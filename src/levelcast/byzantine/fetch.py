@@ -49,6 +49,8 @@ class Fetcher:
         """Time since which another member has claimed deliveries that this one lacks, without a delivery here."""
         self._counts_then: dict[int, int] = {}
         self._pulls = 0
+        self._beyond: set[int] = set()
+        """Members of which a message beyond the window has arrived since the last pull."""
         self._brought: dict[int, int] = {}
         """Members that were asked for chains, and how many uncited messages they have brought since a delivery."""
         self._delivered_then = 0
@@ -58,7 +60,7 @@ class Fetcher:
     @property
     def busy(self) -> bool:
         """Return whether a request may be due without a message before it."""
-        return bool(self._chain.graph.unknown or self._behind_ns or self._chain.convictions.named)
+        return bool(self._beyond or self._chain.graph.unknown or self._behind_ns or self._chain.convictions.named)
 
     # -- requests ------------------------------------------------------------------------------------------
 
@@ -113,9 +115,11 @@ class Fetcher:
         self._note_behind(now)
         patience_ns = 2 * self._config.request_ns
         late = [member for member, since in self._behind_ns.items() if now - since >= patience_ns]
-        if not late or now < self._next_pull_ns:
+        if not (late or self._beyond) or now < self._next_pull_ns:
             return set()
-        ahead = [member for member in self._config.members if member != self._chain.me and self._is_ahead(member, late)]
+        others = [member for member in self._config.members if member != self._chain.me]
+        ahead = [member for member in others if member in self._beyond or self._is_ahead(member, late)]
+        self._beyond.clear()
         if not ahead:
             return set()
         self._next_pull_ns = now + self._config.request_ns
@@ -137,6 +141,10 @@ class Fetcher:
             return False
         self._brought[member] += 1
         return True
+
+    def note_beyond(self, member: int) -> None:
+        """Note a message beyond the window: after a long absence no vector of another member arrives here otherwise."""
+        self._beyond.add(member)
 
     def _note_behind(self, now: int) -> None:
         chain = self._chain

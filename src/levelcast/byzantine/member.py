@@ -161,6 +161,8 @@ class ChainMember(Machine):
             refusal = Refusal.SIGNATURE
         if refusal is not None or content is None:
             self.refused[refusal or Refusal.CONTENT] += 1
+            if refusal is Refusal.AHEAD:
+                self._fetcher.note_beyond(header.sender)
             return
         ref = cite(header, config.domain, config.epoch)
         effects += self.chain.receive(ref, message, content, now, pulled=pulled)
