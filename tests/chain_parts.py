@@ -9,10 +9,10 @@ from levelcast.byzantine.digests import Author, cite
 from levelcast.byzantine.image import ChainImage
 from levelcast.byzantine.multicast import ChainMulticast
 from levelcast.byzantine.signatures import KeyedHash, KeyedHashVerifier
-from levelcast.protocol.effects import GROUP, Deliver, Effect, Record, Send
+from levelcast.protocol.effects import GROUP, DeliverMessage, Effect, Record, Send
 from levelcast.sim.chain.liars import Liar
 from levelcast.sim.engine.network import Weather
-from levelcast.sim.scenarios.chain import ChainHistory, Group
+from levelcast.sim.scenarios.chain import ChainHistory, GroupSize
 from levelcast.wire.chain_codec import pack_content, unpack_content
 from levelcast.wire.chain_messages import ChainContent, ChainEvidence, ChainMessage, Citation
 
@@ -81,7 +81,7 @@ class ScriptedGroup:
         for effect in effects:
             if isinstance(effect, Record):
                 self.images[member].apply(effect.entry)
-            elif isinstance(effect, Deliver):
+            elif isinstance(effect, DeliverMessage):
                 self.images[member].delivered.append(effect.row)
                 self.delivered[member].append((effect.row.sender, effect.row.seq, effect.packets))
             elif isinstance(effect, Send) and isinstance(effect.message, ChainEvidence):
@@ -117,7 +117,7 @@ class CalmHistory(ChainHistory):
 
     def __init__(self, style: type[Liar], lasting_ns: int = 1_200_000_000) -> None:
         self.STYLES = {"given": style}  # type: ignore[misc]
-        super().__init__(self.seed_by_slot(), Group(4, 1))
+        super().__init__(self.seed_by_slot(), GroupSize(4, 1))
         self.world.network.weather = Weather()
         self.world.network.delay_ns = dict.fromkeys(self.world.network.delay_ns, 3_000_000)
         self.calm, self.crash_share, self.fault_ns, self.verify_ns = True, 0.0, lasting_ns, 0

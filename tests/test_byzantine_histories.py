@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from levelcast.byzantine.catchup import CatchUp
+from levelcast.byzantine.catchup import StatedDeliveries
 from levelcast.byzantine.config import Reading
 from levelcast.byzantine.digests import Author
 from levelcast.byzantine.signatures import KeyedHash
@@ -136,7 +136,7 @@ def delivered_by_statements(statements: Iterable[int]) -> list[tuple[bytes, ...]
     group = ScriptedGroup()
     x = group.lie(B, 1, b"X")
     group.give(P, x)
-    catch_up = CatchUp(group.members[P])
+    catch_up = StatedDeliveries(group.members[P])
     row = DeliveredRow(*group.cite(x), x.header.content_digest)
     for member in statements:
         author = Author(member, group.config.domain, group.config.epoch, KeyedHash(member))

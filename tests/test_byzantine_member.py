@@ -9,10 +9,10 @@ from levelcast.byzantine.digests import Author
 from levelcast.byzantine.ed25519 import Ed25519Signer, Ed25519Verifier
 from levelcast.byzantine.image import ChainImage
 from levelcast.byzantine.member import ChainMember
-from levelcast.byzantine.refusal import Refusal
+from levelcast.byzantine.refusal import ChainRefusal
 from levelcast.byzantine.signatures import KeyedHash, KeyedHashVerifier, RecentVerifier, Verifier
 from levelcast.byzantine.turns import BySlot
-from levelcast.protocol.effects import Deliver, Send
+from levelcast.protocol.effects import DeliverMessage, Send
 from levelcast.sim.chain.mutations import CHAIN_MUTATIONS
 from levelcast.wire.chain_codec import pack_content
 from levelcast.wire.chain_messages import (
@@ -53,32 +53,32 @@ OTHER = signed(body=content(convicted=(3,)))
 REQUEST = ChainRequest(2, 1, (0, 0, 0, 0), (), (), True)
 STATEMENT = Author(2, 0, 1, KeyedHash(2)).statement([DeliveredRow(3, 1, bytes(32), bytes(32))])
 
-REFUSED: dict[str, tuple[Message, Refusal]] = {
-    "epoch": (signed(epoch=2), Refusal.EPOCH),
-    "stranger": (signed(sender=9), Refusal.STRANGER),
-    "acknowledges a stranger": (signed(acks=(Citation(9, 1, bytes(32)),)), Refusal.STRANGER),
-    "own": (signed(sender=ME, slot=1), Refusal.OWN),
-    "slot": (signed(slot=3), Refusal.SLOT),
-    "ahead": (signed(seq=CONFIG.window + 1), Refusal.AHEAD),
-    "other content": (GOOD._replace(content=content(convicted=(3,)), sealed=b""), Refusal.DIGEST),
-    "no content": (signed(body=b"x"), Refusal.CONTENT),
-    "vector": (signed(body=content(delivered=(0, 0))), Refusal.CONTENT),
-    "convicts a stranger": (signed(body=content(convicted=(9,))), Refusal.CONTENT),
-    "signature": (signed(key=3), Refusal.SIGNATURE),
-    "request of another epoch": (REQUEST._replace(epoch=2), Refusal.EPOCH),
-    "request of a stranger": (REQUEST._replace(sender=9), Refusal.STRANGER),
-    "request with a short vector": (REQUEST._replace(delivered=(0,)), Refusal.VECTOR),
-    "evidence of one header": (ChainEvidence(2, 1, GOOD.header, GOOD.header), Refusal.EVIDENCE),
-    "evidence of two places": (ChainEvidence(2, 1, GOOD.header, signed(seq=2).header), Refusal.EVIDENCE),
-    "evidence of another epoch": (ChainEvidence(2, 2, GOOD.header, OTHER.header), Refusal.EPOCH),
-    "evidence against a stranger": (ChainEvidence(2, 1, signed(9).header, signed(9).header), Refusal.STRANGER),
+REFUSED: dict[str, tuple[Message, ChainRefusal]] = {
+    "epoch": (signed(epoch=2), ChainRefusal.EPOCH),
+    "stranger": (signed(sender=9), ChainRefusal.STRANGER),
+    "acknowledges a stranger": (signed(acks=(Citation(9, 1, bytes(32)),)), ChainRefusal.STRANGER),
+    "own": (signed(sender=ME, slot=1), ChainRefusal.OWN),
+    "slot": (signed(slot=3), ChainRefusal.SLOT),
+    "ahead": (signed(seq=CONFIG.window + 1), ChainRefusal.AHEAD),
+    "other content": (GOOD._replace(content=content(convicted=(3,)), sealed=b""), ChainRefusal.DIGEST),
+    "no content": (signed(body=b"x"), ChainRefusal.CONTENT),
+    "vector": (signed(body=content(delivered=(0, 0))), ChainRefusal.CONTENT),
+    "convicts a stranger": (signed(body=content(convicted=(9,))), ChainRefusal.CONTENT),
+    "signature": (signed(key=3), ChainRefusal.SIGNATURE),
+    "request of another epoch": (REQUEST._replace(epoch=2), ChainRefusal.EPOCH),
+    "request of a stranger": (REQUEST._replace(sender=9), ChainRefusal.STRANGER),
+    "request with a short vector": (REQUEST._replace(delivered=(0,)), ChainRefusal.VECTOR),
+    "evidence of one header": (ChainEvidence(2, 1, GOOD.header, GOOD.header), ChainRefusal.EVIDENCE),
+    "evidence of two places": (ChainEvidence(2, 1, GOOD.header, signed(seq=2).header), ChainRefusal.EVIDENCE),
+    "evidence of another epoch": (ChainEvidence(2, 2, GOOD.header, OTHER.header), ChainRefusal.EPOCH),
+    "evidence against a stranger": (ChainEvidence(2, 1, signed(9).header, signed(9).header), ChainRefusal.STRANGER),
     "forged evidence": (
         ChainEvidence(2, 1, GOOD.header, OTHER.header._replace(signature=bytes(64))),
-        Refusal.SIGNATURE,
+        ChainRefusal.SIGNATURE,
     ),
-    "statement of another epoch": (STATEMENT._replace(epoch=2), Refusal.EPOCH),
-    "statement of a stranger": (STATEMENT._replace(sender=9), Refusal.STRANGER),
-    "forged statement": (STATEMENT._replace(signature=bytes(64)), Refusal.SIGNATURE),
+    "statement of another epoch": (STATEMENT._replace(epoch=2), ChainRefusal.EPOCH),
+    "statement of a stranger": (STATEMENT._replace(sender=9), ChainRefusal.STRANGER),
+    "forged statement": (STATEMENT._replace(signature=bytes(64)), ChainRefusal.SIGNATURE),
 }
 
 
@@ -86,7 +86,8 @@ REFUSED: dict[str, tuple[Message, Refusal]] = {
 def test_what_is_wrong_is_refused_with_one_reason(name: str) -> None:
     message, reason = REFUSED[name]
     receiver = member()
-    assert receiver.step((message,), 0) == []
+    effects = receiver.step((message,), 0)
+    assert len(effects) == (reason is ChainRefusal.AHEAD)  # only then a request: this member may lag (C-4.2)
     assert dict(receiver.refused) == {reason: 1}
     assert not receiver.chain.graph.nodes
     assert not receiver.chain.convictions.members
@@ -103,7 +104,7 @@ def test_a_repeated_message_is_refused_before_its_signature_is_checked() -> None
     receiver = member(Counting())
     receiver.step((GOOD, GOOD, Repair(3, (GOOD,))), 0)
     assert asked == [2]
-    assert receiver.refused[Refusal.KNOWN] == 2
+    assert receiver.refused[ChainRefusal.KNOWN] == 2
 
 
 def test_evidence_convicts_and_is_passed_on_once() -> None:
@@ -112,7 +113,7 @@ def test_evidence_convicts_and_is_passed_on_once() -> None:
     (send,) = receiver.step((evidence, evidence), 0)
     assert isinstance(send, Send)
     assert receiver.chain.convictions.members == (2,)
-    assert receiver.refused == {Refusal.KNOWN: 1}
+    assert receiver.refused == {ChainRefusal.KNOWN: 1}
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_a_group_with_real_signatures_delivers() -> None:
             for effect in receiver.step(batch, now):
                 if isinstance(effect, Send):
                     inbox.append(effect.message)
-                elif isinstance(effect, Deliver):
+                elif isinstance(effect, DeliverMessage):
                     delivered[each] += effect.packets
     assert all(packets == [b"one", b"two"] for packets in delivered.values())
 

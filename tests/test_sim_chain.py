@@ -7,7 +7,7 @@ import pytest
 from levelcast.sim.chain.liars import STYLES
 from levelcast.sim.chain.mutations import CHAIN_MUTATIONS
 from levelcast.sim.run import Summary, replay_command, run_seed, run_seeds
-from levelcast.sim.scenarios.chain import ChainHistory, Group
+from levelcast.sim.scenarios.chain import ChainHistory, GroupSize
 
 FIRST_SEED = 5_100_000
 CHUNKS, SEEDS_PER_CHUNK = (3, 10) if __debug__ else (1, 5)
@@ -59,14 +59,14 @@ def test_every_guarantee_holds_beside_liars(chunk: int) -> None:
 
 @pytest.mark.parametrize(("members", "seed"), [(7, FIRST_SEED), (10, FIRST_SEED)])
 def test_larger_groups(members: int, seed: int) -> None:
-    outcome = run_seed("chain", seed, group=Group(members))
+    outcome = run_seed("chain", seed, group=GroupSize(members))
     assert outcome.broken is None
     assert outcome.members == members
 
 
 @pytest.mark.parametrize("seed", [36, 37])
 def test_more_liars_than_a_third_break_agreement(seed: int) -> None:
-    outcome = run_seed("chain", seed, group=Group(4, 2))
+    outcome = run_seed("chain", seed, group=GroupSize(4, 2))
     assert str(outcome.broken).startswith("agreement")
 
 
@@ -95,5 +95,5 @@ def test_every_style_is_drawn() -> None:
 @pytest.mark.parametrize(("members", "count"), [(4, 15_000), (7, 4_000), (10, 700), (13, 300)])
 def test_campaign(members: int, count: int) -> None:
     seeds = range(6_000_000, 6_000_000 + count)
-    broken = [each.seed for each in run_seeds("chain", seeds, 2, group=Group(members)) if each.broken]
+    broken = [each.seed for each in run_seeds("chain", seeds, 2, group=GroupSize(members)) if each.broken]
     assert broken == []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from levelcast.byzantine.config import ChainConfig
-from levelcast.byzantine.graph import Node
+from levelcast.byzantine.graph import VersionNode
 from levelcast.byzantine.ledger import NO_DIGEST, Ledger
 from levelcast.byzantine.multicast import ChainMulticast
 from levelcast.protocol.effects import Effect
@@ -21,7 +21,7 @@ MAX_STATED_VERSIONS = 4
 """Maximum number of versions of one message that are noted from one member."""
 
 
-class CatchUp:
+class StatedDeliveries:
     """Statements of other members about what this one lacks."""
 
     def __init__(self, chain: ChainMulticast) -> None:
@@ -78,7 +78,7 @@ class CatchUp:
             chain.stated[row.sender, row.seq] = row.content_digest
             chain.graph.cited(Citation(*row[:3]), now)
 
-    def _with_content(self, row: DeliveredRow) -> Node | None:
+    def _with_content(self, row: DeliveredRow) -> VersionNode | None:
         for node in self._chain.graph.versions((row.sender, row.seq)):
             if node.message is not None and node.message.header.content_digest == row.content_digest:
                 return node

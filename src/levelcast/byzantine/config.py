@@ -26,7 +26,7 @@ class ChainConfig:
     """The group: the same at all members."""
 
     members: tuple[int, ...]
-    """Node ids in the order of their turns."""
+    """VersionNode ids in the order of their turns."""
     epoch: int = 1
     domain: int = 0
     patience_ns: int = 500_000_000

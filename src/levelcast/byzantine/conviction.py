@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from levelcast.byzantine.config import ChainConfig
 from levelcast.byzantine.digests import conflict, header_holds
-from levelcast.byzantine.refusal import Refusal
+from levelcast.byzantine.refusal import ChainRefusal
 from levelcast.byzantine.signatures import Verifier
 from levelcast.protocol.effects import GROUP, Effect, Send
 from levelcast.wire.chain_messages import ChainEvidence, ChainHeader
@@ -49,18 +49,18 @@ class Convictions:
             if member not in self.proofs:
                 self.named.setdefault(member, by)
 
-    def refusal(self, evidence: ChainEvidence) -> Refusal | None:
+    def refusal(self, evidence: ChainEvidence) -> ChainRefusal | None:
         """Return why evidence proves nothing new here, None if it does."""
         first, second = evidence.first, evidence.second
         if evidence.epoch != self._config.epoch:
-            return Refusal.EPOCH
+            return ChainRefusal.EPOCH
         if first.sender not in self._config.members:
-            return Refusal.STRANGER
+            return ChainRefusal.STRANGER
         if (first.sender, first.seq) != (second.sender, second.seq) or not conflict(first, second):
-            return Refusal.EVIDENCE
+            return ChainRefusal.EVIDENCE
         if first.sender in self.proofs:
-            return Refusal.KNOWN
+            return ChainRefusal.KNOWN
         config = self._config
         if not all(header_holds(each, config.domain, config.epoch, self._verifier) for each in (first, second)):
-            return Refusal.SIGNATURE
+            return ChainRefusal.SIGNATURE
         return None

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from levelcast.byzantine.catchup import rows_for
 from levelcast.byzantine.config import REQUEST_DOUBLINGS
-from levelcast.byzantine.graph import Node
+from levelcast.byzantine.graph import VersionNode
 from levelcast.byzantine.multicast import ChainMulticast
 from levelcast.protocol.effects import Effect, Send, ServeDelivered
 from levelcast.wire.chain_messages import ChainMessage, ChainRequest, Citation
@@ -105,7 +105,7 @@ class Fetcher:
                 due.attempts += 1
         return found
 
-    def _holder(self, node: Node, attempts: int) -> int:
+    def _holder(self, node: VersionNode, attempts: int) -> int:
         """Return the member to ask: those that acknowledge a version in turn."""
         others = [member for member in holders(self._chain, node) if member != self._chain.me]
         return others[attempts % len(others)] if others else node.ref.sender
@@ -180,7 +180,7 @@ class Fetcher:
     def answer(self, request: ChainRequest) -> list[Effect]:
         """Return the messages, evidence and statements that a request is about."""
         chain, effects = self._chain, list[Effect]()
-        nodes: dict[Citation, Node] = {}
+        nodes: dict[Citation, VersionNode] = {}
         discarded: set[Citation] = set()
         for ref in request.wanted:
             node = chain.graph.nodes.get(ref)
@@ -204,9 +204,9 @@ class Fetcher:
                 effects.append(Send(request.sender, chain.convictions.evidence(member)))
         return effects
 
-    def _with_chains(self, request: ChainRequest) -> dict[Citation, Node]:
+    def _with_chains(self, request: ChainRequest) -> dict[Citation, VersionNode]:
         """Return what the other member lacks, and the chains that lead to it (C-4.2)."""
-        found: dict[Citation, Node] = {}
+        found: dict[Citation, VersionNode] = {}
         for ref, node in sorted(self._chain.graph.nodes.items(), key=lambda each: each[1].order):
             if self._is_above(request, ref) or any(child.ref in found for child in node.children):
                 found[ref] = node
@@ -238,11 +238,11 @@ def may_ask(attempts: int) -> bool:
     return attempts >= 0
 
 
-def holders(chain: ChainMulticast, node: Node) -> list[int]:
+def holders(chain: ChainMulticast, node: VersionNode) -> list[int]:
     """Return the members that hold a version: an honest member acknowledges only what it has received."""
     return chain.graph.signers(node)
 
 
-def answered_with(chain: ChainMulticast, node: Node) -> Iterable[Node]:
+def answered_with(chain: ChainMulticast, node: VersionNode) -> Iterable[VersionNode]:
     """Return what answers a request for a version: itself, and everything unsettled below it."""
     return chain.graph.below(node)

@@ -21,7 +21,7 @@ Place = tuple[int, int]
 """(sender, number)."""
 
 
-class Node:
+class VersionNode:
     """One version of a message."""
 
     __slots__ = (
@@ -46,8 +46,8 @@ class Node:
         self.direct = False
         """It is the first version seen here, or does not conflict with that one."""
         self.chains = 0
-        self.children: list[Node] = []
-        self.parents: list[Node] = []
+        self.children: list[VersionNode] = []
+        self.parents: list[VersionNode] = []
         self.waiting = 0
         """Number of versions that it acknowledges and that are not settled."""
         self.done = False
@@ -68,41 +68,41 @@ class Graph:
         self._config = config
         self._ledger = ledger
         self._bit = {member: 1 << index for index, member in enumerate(config.members)}
-        self.nodes: dict[Citation, Node] = {}
-        self.places: dict[Place, list[Node]] = {}
-        self.unknown: dict[Citation, Node] = {}
+        self.nodes: dict[Citation, VersionNode] = {}
+        self.places: dict[Place, list[VersionNode]] = {}
+        self.unknown: dict[Citation, VersionNode] = {}
         """Versions that are cited and whose content is not held, in the order of their first citation."""
         self._inserted = 0
 
-    def signers(self, node: Node) -> list[int]:
+    def signers(self, node: VersionNode) -> list[int]:
         """Return the members from which a chain leads to a version."""
         return [member for member, bit in self._bit.items() if node.chains & bit]
 
-    def has_delivering_set(self, node: Node) -> bool:
+    def has_delivering_set(self, node: VersionNode) -> bool:
         """Return whether there are chains from Q members (MR §4.2)."""
         return node.chains.bit_count() >= self._config.quorum
 
-    def is_delivered(self, node: Node) -> bool:
+    def is_delivered(self, node: VersionNode) -> bool:
         """Return whether the payload of a version is delivered."""
         if node.message is None:
             return False
         return self._ledger.content_digest(node.ref.sender, node.ref.seq) == node.message.header.content_digest
 
-    def is_candidate(self, node: Node) -> bool:
+    def is_candidate(self, node: VersionNode) -> bool:
         return node.message is not None and not node.waiting
 
-    def versions(self, place: Place) -> list[Node]:
+    def versions(self, place: Place) -> list[VersionNode]:
         return self.places.get(place, [])
 
-    def cited(self, ref: Citation, now: int) -> Node:
+    def cited(self, ref: Citation, now: int) -> VersionNode:
         """Return the node of a citation, a new one if necessary."""
         node = self.nodes.get(ref)
         if node is None:
-            node = self.nodes[ref] = self.unknown[ref] = Node(ref, now)
+            node = self.nodes[ref] = self.unknown[ref] = VersionNode(ref, now)
             self.places.setdefault((ref.sender, ref.seq), []).append(node)
         return node
 
-    def insert(self, ref: Citation, message: ChainMessage, *, direct: bool, now: int) -> Node:
+    def insert(self, ref: Citation, message: ChainMessage, *, direct: bool, now: int) -> VersionNode:
         """Add the content of a version, and pass its acknowledgements down (C-3.2, C-3.3)."""
         node = self.cited(ref, now)
         self.unknown.pop(ref, None)
@@ -119,7 +119,7 @@ class Graph:
         self._settle_from([node])
         return node
 
-    def _pass_down(self, node: Node, mask: int, children: Iterable[Node]) -> None:
+    def _pass_down(self, node: VersionNode, mask: int, children: Iterable[VersionNode]) -> None:
         todo = [(child, mask) for child in children]
         while todo:
             child, mask = todo.pop()
@@ -129,7 +129,7 @@ class Graph:
                     below = child.chains | self._bit[child.ref.sender]
                     todo += [(each, below) for each in child.children]
 
-    def delivered(self, node: Node) -> None:
+    def delivered(self, node: VersionNode) -> None:
         """Settle what the delivery of a version settles."""
         node.this_delivered = True
         self._settle_from([*self.versions((node.ref.sender, node.ref.seq)), node])
@@ -142,14 +142,14 @@ class Graph:
             self._mark_done(node)
             self._settle_from(list(node.parents))
 
-    def _settle_from(self, todo: list[Node]) -> None:
+    def _settle_from(self, todo: list[VersionNode]) -> None:
         while todo:
             node = todo.pop()
             if not node.done and becomes_done(self, node):
                 self._mark_done(node)
                 todo += node.parents
 
-    def _mark_done(self, node: Node) -> None:
+    def _mark_done(self, node: VersionNode) -> None:
         node.done = True
         self.unknown.pop(node.ref, None)
         for parent in node.parents:
@@ -160,7 +160,7 @@ class Graph:
     def reading(self) -> Reading:
         return self._config.reading
 
-    def drop(self, node: Node) -> None:
+    def drop(self, node: VersionNode) -> None:
         """Forget the content of a version (C-10)."""
         self.nodes.pop(node.ref, None)
         self.unknown.pop(node.ref, None)
@@ -177,13 +177,13 @@ class Graph:
                 self.drop(child)  # nothing that is held cites it any more
         node.children = []
 
-    def lowest_blocking(self, node: Node) -> Iterator[Node]:
+    def lowest_blocking(self, node: VersionNode) -> Iterator[VersionNode]:
         """Yield the undelivered versions below one that wait for nothing below themselves."""
         for each in self.below(node):
             if each is not node and not self.is_delivered(each) and (each.message is None or not each.waiting):
                 yield each
 
-    def below(self, node: Node, enters: Callable[[Node], bool] = lambda _: True) -> Iterator[Node]:
+    def below(self, node: VersionNode, enters: Callable[[VersionNode], bool] = lambda _: True) -> Iterator[VersionNode]:
         """Yield a version and everything that it acknowledges and that is not settled; →* of MR §4.2."""
         seen = {node.ref}
         todo = [node]
@@ -210,7 +210,7 @@ def is_settled_for(ledger: Ledger, ref: Citation) -> bool:
     return ledger.is_settled(ref)
 
 
-def becomes_done(graph: Graph, node: Node) -> bool:
+def becomes_done(graph: Graph, node: VersionNode) -> bool:
     """Return whether a version counts as settled, in the configured reading."""
     reading = graph.reading()
     if reading is Reading.THIS_MESSAGE:

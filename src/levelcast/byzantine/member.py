@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import ClassVar
 
-from levelcast.byzantine.catchup import CatchUp
+from levelcast.byzantine.catchup import StatedDeliveries
 from levelcast.byzantine.config import ChainConfig
 from levelcast.byzantine.digests import cite, digest, header_holds, statement_holds
 from levelcast.byzantine.fetch import Fetcher
-from levelcast.byzantine.graph import Node
+from levelcast.byzantine.graph import VersionNode
 from levelcast.byzantine.image import ChainImage
 from levelcast.byzantine.multicast import ChainMulticast, Prepared
-from levelcast.byzantine.refusal import Refusal
+from levelcast.byzantine.refusal import ChainRefusal
 from levelcast.byzantine.signatures import Signer, Verifier
-from levelcast.byzantine.turns import Turns
-from levelcast.protocol.effects import GROUP, ChainSettled, Deliver, Effect, Record, Send
+from levelcast.byzantine.turns import SendingTurns
+from levelcast.protocol.effects import GROUP, ChainSettled, DeliverMessage, Effect, Record, Send
 from levelcast.protocol.machine import Machine
 from levelcast.wire.chain_codec import unpack_content
 from levelcast.wire.chain_messages import (
@@ -56,18 +56,18 @@ class ChainMember(Machine):
         verifier: Verifier,
         image: ChainImage,
         now: int,
-        make_turns: Callable[[int], Turns],
+        make_turns: Callable[[int], SendingTurns],
     ) -> None:
         """`make_turns` gets the number of the last own slot."""
         self.config = config
         self.me = me
         self.chain = ChainMulticast(config, me, signer, verifier, image, now)
-        self.refused: Counter[Refusal] = Counter()
+        self.refused: Counter[ChainRefusal] = Counter()
         last_slot = max((m.header.slot for m in image.direct if m.header.sender == me), default=0)
         self.turns = make_turns(last_slot)
         self._verifier = verifier
         self._fetcher = Fetcher(self.chain)
-        self._catch_up = CatchUp(self.chain)
+        self._catch_up = StatedDeliveries(self.chain)
         self._queue: deque[bytes] = deque()
         self._prepared: Prepared | None = None
         self._again = 0
@@ -116,33 +116,33 @@ class ChainMember(Machine):
 
     # -- messages ------------------------------------------------------------------------------------------
 
-    def screen(self, message: ChainMessage) -> Refusal | None:
+    def screen(self, message: ChainMessage) -> ChainRefusal | None:
         """Return why a message needs no verification, the cheapest reasons first; None if it does."""
         header, config, chain = message.header, self.config, self.chain
         if message.epoch != config.epoch:
-            return Refusal.EPOCH
+            return ChainRefusal.EPOCH
         index = config.index(header.sender)
         if index is None:
-            return Refusal.STRANGER
+            return ChainRefusal.STRANGER
         if header.slot and (header.slot - 1) % config.n != index:
-            return Refusal.SLOT
+            return ChainRefusal.SLOT
         if any(ack.sender not in config.members for ack in header.acks):
-            return Refusal.STRANGER
+            return ChainRefusal.STRANGER
         if header.seq > chain.ledger.count(header.sender) + config.window:
-            return Refusal.AHEAD
+            return ChainRefusal.AHEAD
         ref = cite(header, config.domain, config.epoch)
         node = chain.graph.nodes.get(ref)
         if (node is not None and node.message is not None) or chain.ledger.is_settled(ref):
-            return Refusal.KNOWN
+            return ChainRefusal.KNOWN
         if not is_looked_at(node):
             if header.sender == self.me:
-                return Refusal.OWN
+                return ChainRefusal.OWN
             old = header.seq <= chain.ledger.count(header.sender)
             lied = header.sender in chain.convictions and self._has_version(header.sender, header.seq)
             if (old or lied) and not chain.is_stated(message):
-                return Refusal.UNWANTED
+                return ChainRefusal.UNWANTED
         if not is_content_signed(message):
-            return Refusal.DIGEST
+            return ChainRefusal.DIGEST
         return None
 
     def _has_version(self, sender: int, seq: int) -> bool:
@@ -151,17 +151,17 @@ class ChainMember(Machine):
     def _on_chain(self, message: ChainMessage, now: int, effects: list[Effect], by: int | None = None) -> None:
         config, header = self.config, message.header
         refusal = self.screen(message)
-        pulled = refusal is Refusal.UNWANTED and by is not None and self._fetcher.accepts_from(by)
+        pulled = refusal is ChainRefusal.UNWANTED and by is not None and self._fetcher.accepts_from(by)
         if pulled:
-            refusal = None if is_content_signed(message) else Refusal.DIGEST
+            refusal = None if is_content_signed(message) else ChainRefusal.DIGEST
         content = None if refusal else self._content(message)
         if refusal is None and content is None:
-            refusal = Refusal.CONTENT
+            refusal = ChainRefusal.CONTENT
         if refusal is None and not header_holds(header, config.domain, config.epoch, self._verifier):
-            refusal = Refusal.SIGNATURE
+            refusal = ChainRefusal.SIGNATURE
         if refusal is not None or content is None:
-            self.refused[refusal or Refusal.CONTENT] += 1
-            if refusal is Refusal.AHEAD:
+            self.refused[refusal or ChainRefusal.CONTENT] += 1
+            if refusal is ChainRefusal.AHEAD:
                 self._fetcher.note_beyond(header.sender)
             return
         ref = cite(header, config.domain, config.epoch)
@@ -182,13 +182,13 @@ class ChainMember(Machine):
 
     def _on_request(self, request: ChainRequest, now: int, effects: list[Effect]) -> None:
         if request.epoch != self.config.epoch:
-            self.refused[Refusal.EPOCH] += 1
+            self.refused[ChainRefusal.EPOCH] += 1
         elif request.sender not in self.config.members or request.sender == self.me:
-            self.refused[Refusal.STRANGER] += 1
+            self.refused[ChainRefusal.STRANGER] += 1
         elif len(request.delivered) != self.config.n:
-            self.refused[Refusal.VECTOR] += 1
+            self.refused[ChainRefusal.VECTOR] += 1
         elif now - self._answered.get(request.sender, now - self.config.request_ns) < self.config.request_ns // 8:
-            self.refused[Refusal.TOO_OFTEN] += 1
+            self.refused[ChainRefusal.TOO_OFTEN] += 1
         else:
             self._answered[request.sender] = now
             effects += self._fetcher.answer(request)
@@ -202,11 +202,11 @@ class ChainMember(Machine):
 
     def _on_statement(self, statement: ChainStatement, now: int, effects: list[Effect]) -> None:
         if statement.epoch != self.config.epoch:
-            self.refused[Refusal.EPOCH] += 1
+            self.refused[ChainRefusal.EPOCH] += 1
         elif statement.sender not in self.config.members:
-            self.refused[Refusal.STRANGER] += 1
+            self.refused[ChainRefusal.STRANGER] += 1
         elif not statement_holds(statement, self.config.domain, self._verifier):
-            self.refused[Refusal.SIGNATURE] += 1
+            self.refused[ChainRefusal.SIGNATURE] += 1
         else:
             effects += self._catch_up.note(statement, now)
 
@@ -250,7 +250,7 @@ class ChainMember(Machine):
 
     def _settled(self, effects: list[Effect]) -> None:
         """Journal the versions that are settled besides those that were delivered (C-10)."""
-        delivered = {effect.row[:3] for effect in effects if isinstance(effect, Deliver)}
+        delivered = {effect.row[:3] for effect in effects if isinstance(effect, DeliverMessage)}
         fresh = [row for row in self.chain.ledger.take_fresh() if row[:3] not in delivered]
         if fresh:
             effects.append(Record(ChainSettled(tuple(fresh), self.chain.not_journaled(fresh))))
@@ -267,7 +267,7 @@ class ChainMember(Machine):
         self.wake_ns = min(ahead, default=now + config.patience_ns)
 
 
-def is_looked_at(node: Node | None) -> bool:
+def is_looked_at(node: VersionNode | None) -> bool:
     """Return whether a message is cited here: then it is needed, even a second version of what is delivered (C-10)."""
     return node is not None
 

@@ -24,11 +24,11 @@ from typing import NamedTuple
 from levelcast.byzantine.config import ChainConfig, Reading
 from levelcast.byzantine.conviction import Convictions
 from levelcast.byzantine.digests import Author, cite, conflict
-from levelcast.byzantine.graph import Graph, Node
+from levelcast.byzantine.graph import Graph, VersionNode
 from levelcast.byzantine.image import ChainImage
 from levelcast.byzantine.ledger import Ledger
 from levelcast.byzantine.signatures import Signer, Verifier
-from levelcast.protocol.effects import GROUP, ChainDirect, Deliver, Effect, Record, Send
+from levelcast.protocol.effects import GROUP, ChainDirect, DeliverMessage, Effect, Record, Send
 from levelcast.wire.chain_codec import MAX_ACKS, pack_content, unpack_content
 from levelcast.wire.chain_messages import ChainContent, ChainMessage, Citation, DeliveredRow
 
@@ -63,7 +63,7 @@ class Counts:
 class Own:
     """An own message that is not delivered."""
 
-    node: Node
+    node: VersionNode
     message: ChainMessage
     sent_ns: int
     resent: bool = False
@@ -87,7 +87,7 @@ class ChainMulticast:
         self.own: dict[int, Own] = {}
         self.seq = 0
         """Number of the last own message."""
-        self.open: dict[Citation, Node] = {}
+        self.open: dict[Citation, VersionNode] = {}
         """Direct versions that are not delivered."""
         self.stated: dict[tuple[int, int], bytes] = {}
         """D(m) of messages that f + 1 members state as delivered and that are not delivered here (C-9)."""
@@ -162,7 +162,7 @@ class ChainMulticast:
         self._note_own(self._insert(ref, message, now), message, now)
         self.advance(effects)
 
-    def _note_own(self, node: Node, message: ChainMessage, now: int) -> None:
+    def _note_own(self, node: VersionNode, message: ChainMessage, now: int) -> None:
         seq = message.header.seq
         self.seq = max(self.seq, seq)
         if seq <= self.ledger.count(self.me):
@@ -212,7 +212,7 @@ class ChainMulticast:
                 return node.message
         return None
 
-    def _insert(self, ref: Citation, message: ChainMessage, now: int) -> Node:
+    def _insert(self, ref: Citation, message: ChainMessage, now: int) -> VersionNode:
         place_delivered = ref.seq <= self.ledger.count(ref.sender)
         direct = not place_delivered and becomes_direct(self._clash(message))
         node = self.graph.insert(ref, message, direct=direct, now=now)
@@ -223,7 +223,7 @@ class ChainMulticast:
     def acknowledgements(self) -> list[Citation]:
         """C-3.4: return B, the digests of M̂ with (i) M̂ direct and undelivered, (ii) everything reachable from it
         acknowledgeable, (iii) no M″ with (i) and (ii) that acknowledges it."""
-        good: dict[Citation, Node] = {}
+        good: dict[Citation, VersionNode] = {}
         bad: set[Citation] = set()
         for ref, node in self.open.items():
             reach = list(self.graph.below(node, lambda child: child.ref not in good))
@@ -234,13 +234,13 @@ class ChainMulticast:
         covered = {child.ref for node in good.values() for child in node.children}
         return [ref for ref in good if ref not in covered]
 
-    def may_acknowledge(self, node: Node) -> bool:
+    def may_acknowledge(self, node: VersionNode) -> bool:
         """Return whether a version is delivered, or direct and not stale or of a convicted member (C-3.4 ii)."""
         if self.graph.is_delivered(node):
             return True
         return is_direct(node) and not is_stale(node) and not self.is_convicted(node) and self.follows(node)
 
-    def follows(self, node: Node) -> bool:
+    def follows(self, node: VersionNode) -> bool:
         """Return whether all messages of its sender before a version are delivered or direct (not in MR).
 
         A liar that leaves out a number could else make every message of the others wait for C-6 (history B14).
@@ -249,7 +249,7 @@ class ChainMulticast:
         before = range(self.ledger.count(sender) + 1, seq)
         return all(any(each.direct for each in self.graph.versions((sender, number))) for number in before)
 
-    def is_convicted(self, node: Node) -> bool:
+    def is_convicted(self, node: VersionNode) -> bool:
         """Return whether C-8 forbids to acknowledge a version."""
         return node.ref.sender in self.convictions
 
@@ -267,7 +267,7 @@ class ChainMulticast:
                         progress = True
                         break
 
-    def deliver(self, node: Node, effects: list[Effect], stated: DeliveredRow | None = None) -> None:
+    def deliver(self, node: VersionNode, effects: list[Effect], stated: DeliveredRow | None = None) -> None:
         """Deliver a version, C-deliver in MR; `stated` is the delivery that f + 1 members have stated (C-9)."""
         message = node.message
         if message is None:
@@ -275,7 +275,7 @@ class ChainMulticast:
         row = stated or DeliveredRow(*node.ref, message.header.content_digest)
         self.ledger.deliver(row)
         packets = unpack_content(message.content).packets
-        effects.append(Deliver(message, row, packets, stated is not None))
+        effects.append(DeliverMessage(message, row, packets, stated is not None))
         self.counts.delivered += 1
         if node.ref.sender == self.me:
             self.own.pop(node.ref.seq, None)
@@ -314,7 +314,7 @@ class ChainMulticast:
         """Return B = ⊥, whatever κ holds (C-6)."""
         return []
 
-    def _waits_for_convicted(self, node: Node) -> bool:
+    def _waits_for_convicted(self, node: VersionNode) -> bool:
         below = self.graph.below(node)
         return any(self.is_convicted(each) and not self.graph.is_delivered(each) for each in below)
 
@@ -343,7 +343,7 @@ class ChainMulticast:
             return
         members, nodes = self.config.members, self.graph.nodes
         floors = {each: min(self.stable(at), self.ledger.count(each)) for at, each in enumerate(members)}
-        left: dict[int, list[Node]] = {member: [] for member in members}
+        left: dict[int, list[VersionNode]] = {member: [] for member in members}
         for node in sorted(nodes.values(), key=lambda each: each.order):
             sender, seq, _ = node.ref
             if node.message is None or seq > floors[sender]:
@@ -364,12 +364,12 @@ class ChainMulticast:
         return sorted(stated, reverse=True)[self.config.quorum - 1]
 
 
-def is_direct(node: Node) -> bool:
+def is_direct(node: VersionNode) -> bool:
     """Return whether a version is direct: not a shadow."""
     return node.direct
 
 
-def is_stale(node: Node) -> bool:
+def is_stale(node: VersionNode) -> bool:
     """Return whether an own message waited for this version in vain until C-6."""
     return node.stale
 

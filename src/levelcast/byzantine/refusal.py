@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Refusal(StrEnum):
+class ChainRefusal(StrEnum):
     """One reason each. A refused message changes nothing."""
 
     EPOCH = "epoch"

@@ -21,7 +21,7 @@ from typing import Protocol
 from levelcast.byzantine.config import ChainConfig
 
 
-class Turns(Protocol):
+class SendingTurns(Protocol):
     """When one member signs and sends."""
 
     @property

@@ -11,7 +11,7 @@ from functools import partial
 from levelcast.sim.chain.mutations import CHAIN_MUTATIONS
 from levelcast.sim.engine.trace_text import narrate
 from levelcast.sim.mutations import MUTATIONS, Mutation
-from levelcast.sim.scenarios.chain import ChainHistory, Group
+from levelcast.sim.scenarios.chain import ChainHistory, GroupSize
 from levelcast.sim.scenarios.clocks import ClocksHistory
 from levelcast.sim.scenarios.nack import nack_history
 from levelcast.sim.scenarios.receivers import ReceiversHistory
@@ -81,19 +81,19 @@ def mutations_of(scenario: str) -> Mapping[str, Mutation]:
     return CHAIN_MUTATIONS if scenario == CHAIN else MUTATIONS
 
 
-def history_of(scenario: str, seed: int, group: Group | None = None) -> History:
+def history_of(scenario: str, seed: int, group: GroupSize | None = None) -> History:
     """Return the history of a seed; only the scenario `chain` has a group."""
     return ChainHistory(seed, group) if group is not None else SCENARIOS[scenario](seed)
 
 
-def run_seed(scenario: str, seed: int, mutation: str | None = None, group: Group | None = None) -> Outcome:
+def run_seed(scenario: str, seed: int, mutation: str | None = None, group: GroupSize | None = None) -> Outcome:
     """Run one history."""
     with mutated(mutation):
         return history_of(scenario, seed, group).run()
 
 
 def replay(
-    scenario: str, seed: int, mutation: str | None = None, *, last: int = 120, group: Group | None = None
+    scenario: str, seed: int, mutation: str | None = None, *, last: int = 120, group: GroupSize | None = None
 ) -> tuple[Outcome, list[str]]:
     """Run one history and return its outcome with the end of its trace as text."""
     with mutated(mutation):
@@ -102,7 +102,7 @@ def replay(
     return outcome, list(narrate(history.world.trace_lines))[-last:]
 
 
-def replay_command(scenario: str, seed: int, mutation: str | None = None, group: Group | None = None) -> str:
+def replay_command(scenario: str, seed: int, mutation: str | None = None, group: GroupSize | None = None) -> str:
     """Return the command that replays a failing history."""
     without = f" --without {mutation}" if mutation is not None else ""
     size = "" if group is None else f" --members {group.members}"
@@ -111,7 +111,7 @@ def replay_command(scenario: str, seed: int, mutation: str | None = None, group:
 
 
 def run_seeds(
-    scenario: str, seeds: Sequence[int], jobs: int = 1, mutation: str | None = None, group: Group | None = None
+    scenario: str, seeds: Sequence[int], jobs: int = 1, mutation: str | None = None, group: GroupSize | None = None
 ) -> Iterator[Outcome]:
     """Yield outcomes in the order of the seeds, for any number of processes."""
     if jobs <= 1:
@@ -124,7 +124,7 @@ def run_seeds(
 
 
 def first_failing_seed(
-    scenario: str, mutation: str, seeds: Sequence[int], jobs: int = 1, group: Group | None = None
+    scenario: str, mutation: str, seeds: Sequence[int], jobs: int = 1, group: GroupSize | None = None
 ) -> Outcome | None:
     """Return the first history that fails without a clause, or None."""
     outcomes = run_seeds(scenario, seeds, jobs, mutation, group)

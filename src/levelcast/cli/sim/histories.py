@@ -26,7 +26,7 @@ from levelcast.sim.run import (
     replay_command,
     run_seeds,
 )
-from levelcast.sim.scenarios.chain import Group
+from levelcast.sim.scenarios.chain import GroupSize
 from levelcast.sim.scenarios.ring import Outcome
 
 _SEEDS = re.compile(r"(\d+)\.\.(\d+)|(\d+)")
@@ -138,13 +138,13 @@ def parse_seeds(text: str) -> range:
     return range(int(first), int(last) + 1)
 
 
-def chosen_group(scenario: str, members: int | None, liars: int | None) -> Group | None:
+def chosen_group(scenario: str, members: int | None, liars: int | None) -> GroupSize | None:
     """Return the group of the scenario chain; raise BadParameter for a size that cannot be."""
     if scenario != CHAIN:
         if members is not None or liars is not None:
             raise typer.BadParameter("only the scenarios steady and chain have this option", param_hint="--members")
         return None
-    size = Group() if members is None else Group(members)
+    size = GroupSize() if members is None else GroupSize(members)
     if not 4 <= size.members <= 13:
         raise typer.BadParameter(f"{members} members; use 4 to 13", param_hint="--members")
     if liars is not None and not 0 <= liars < size.members:
@@ -154,7 +154,9 @@ def chosen_group(scenario: str, members: int | None, liars: int | None) -> Group
     return size._replace(liars=liars)
 
 
-def _run(scenario: str, seeds: range, jobs: int, without: str | None, group: Group | None, *, as_json: bool) -> bool:
+def _run(
+    scenario: str, seeds: range, jobs: int, without: str | None, group: GroupSize | None, *, as_json: bool
+) -> bool:
     summary = Summary()
     began = time.perf_counter()
     with counting("{task.fields[state]}") as progress:
@@ -172,7 +174,7 @@ def _run(scenario: str, seeds: range, jobs: int, without: str | None, group: Gro
 
 
 def _show_summary(
-    summary: Summary, scenario: str, seeds: range, without: str | None, took: float, jobs: int, group: Group | None
+    summary: Summary, scenario: str, seeds: range, without: str | None, took: float, jobs: int, group: GroupSize | None
 ) -> None:
     console = Console()
     rows = {
@@ -248,13 +250,15 @@ def _chain_rows(summary: Summary) -> dict[str, object]:
     }
 
 
-def _show_broken(console: Console, scenario: str, outcome: Outcome, without: str | None, group: Group | None) -> None:
+def _show_broken(
+    console: Console, scenario: str, outcome: Outcome, without: str | None, group: GroupSize | None
+) -> None:
     command = replay_command(scenario, outcome.seed, without, group)
     for line in (f"  seed {outcome.seed}: {outcome.broken}", f"    {command}"):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _show_traces(scenario: str, seeds: range, without: str | None, last: int, group: Group | None) -> bool:
+def _show_traces(scenario: str, seeds: range, without: str | None, last: int, group: GroupSize | None) -> bool:
     broken = False
     for seed in seeds:
         outcome, lines = replay(scenario, seed, without, last=last, group=group)
@@ -266,7 +270,7 @@ def _show_traces(scenario: str, seeds: range, without: str | None, last: int, gr
     return broken
 
 
-def _show_mutations(scenario: str, seeds: range, jobs: int, group: Group | None, *, as_json: bool) -> None:
+def _show_mutations(scenario: str, seeds: range, jobs: int, group: GroupSize | None, *, as_json: bool) -> None:
     """Print after how many seeds random search detects the removal of each clause."""
     rows, clauses = [], mutations_of(scenario)
     with counting("{task.fields[state]}") as progress:

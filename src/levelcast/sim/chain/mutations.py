@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from levelcast.byzantine import catchup, fetch, graph, member, multicast
-from levelcast.byzantine.catchup import CatchUp
+from levelcast.byzantine.catchup import StatedDeliveries
 from levelcast.byzantine.config import ChainConfig
 from levelcast.byzantine.conviction import Convictions
 from levelcast.byzantine.fetch import Fetcher
-from levelcast.byzantine.graph import Graph, Node
+from levelcast.byzantine.graph import Graph, VersionNode
 from levelcast.byzantine.multicast import ChainMulticast
 from levelcast.sim.mutations import Mutation, Patch
 
@@ -34,15 +34,15 @@ def _no_list(*_: object) -> list[Any]:
     return []
 
 
-def _one_chain_less(self: Graph, node: Node) -> bool:
+def _one_chain_less(self: Graph, node: VersionNode) -> bool:
     return node.chains.bit_count() >= self._config.quorum - 1
 
 
-def _done_by_payload(graph: Graph, node: Node) -> bool:
+def _done_by_payload(graph: Graph, node: VersionNode) -> bool:
     return graph.is_delivered(node)
 
 
-def _done_by_message(graph: Graph, node: Node) -> bool:
+def _done_by_message(graph: Graph, node: VersionNode) -> bool:
     return node.this_delivered
 
 
@@ -93,7 +93,7 @@ CHAIN_MUTATIONS: dict[str, Mutation] = dict(
         _clause("one-statement-enough", "B11", "C-9", "what one member states as delivered is delivered",
                 (catchup, "is_enough", _one_is_enough)),
         _clause("nothing-stated", "B13", "C-9", "statements have no consequence",
-                (CatchUp, "note", _no_list)),
+                (StatedDeliveries, "note", _no_list)),
         _clause("digests-discarded", "B8", "C-10", "the digest of a discarded message is discarded too",
                 (graph, "is_settled_for", _never)),
         _clause("old-versions-refused", "B10", "C-10", "a second version of what is delivered is not looked at",

@@ -11,8 +11,8 @@ from levelcast.byzantine.config import ChainConfig
 from levelcast.byzantine.digests import cite
 from levelcast.byzantine.member import ChainMember
 from levelcast.byzantine.signatures import KeyedHash, KeyedHashVerifier
-from levelcast.byzantine.turns import ByTurn, Turns
-from levelcast.protocol.effects import GROUP, Deliver, Effect, Send
+from levelcast.byzantine.turns import ByTurn, SendingTurns
+from levelcast.protocol.effects import GROUP, DeliverMessage, Effect, Send
 from levelcast.protocol.machine import Machine
 from levelcast.sim.chain.nodes import ChainNode, carrier
 from levelcast.sim.engine.network import VirtualNetwork
@@ -49,7 +49,7 @@ class PaperRun:
             self.world.at(START_NS, node.start)
 
     def _start(self, node: SimNode) -> Machine:
-        def turns(after: int) -> Turns:
+        def turns(after: int) -> SendingTurns:
             timeout_ns, hops = self._timeout_ns, self._hops
             return ByTurn(self.config, node.id, START_NS, hops=hops, timeout_ns=timeout_ns, after_slot=after)
 
@@ -64,7 +64,7 @@ class PaperRun:
             self.messages.setdefault(turn, effect.message)
             self._turn_of[cite(effect.message.header, self.config.domain, self.config.epoch)] = turn
             self._sent_ns.setdefault(turn, self.world.now)
-        elif isinstance(effect, Deliver):
+        elif isinstance(effect, DeliverMessage):
             self._delivered_ns.setdefault((effect.message.header.slot - 1, node.id - 1), self.world.now)
 
     def until_turn(self, turn: int) -> None:

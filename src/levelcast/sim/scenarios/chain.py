@@ -17,8 +17,8 @@ from levelcast.byzantine.config import ChainConfig, Reading
 from levelcast.byzantine.member import ChainMember
 from levelcast.byzantine.multicast import Counts
 from levelcast.byzantine.signatures import KeyedHash, KeyedHashVerifier
-from levelcast.byzantine.turns import BySlot, ByTurn, Turns
-from levelcast.protocol.effects import Deliver, Effect, Record, Send
+from levelcast.byzantine.turns import BySlot, ByTurn, SendingTurns
+from levelcast.protocol.effects import DeliverMessage, Effect, Record, Send
 from levelcast.protocol.machine import Machine
 from levelcast.sim.chain.liars import STYLES, Liar
 from levelcast.sim.chain.nodes import ChainNode, carrier
@@ -36,7 +36,7 @@ BOUND = 40
 """Limit of the time to deliver everything, in units of L."""
 
 
-class Group(NamedTuple):
+class GroupSize(NamedTuple):
     """Size of the group: members, and liars among them; None: as many as may lie, f."""
 
     members: int = MEMBERS
@@ -50,11 +50,11 @@ class ChainHistory:
     START_SPREAD_NS: ClassVar[int] = 30 * MS
     STYLES: ClassVar[Mapping[str, type[Liar]]] = STYLES
 
-    def __init__(self, seed: int, group: Group | None = None) -> None:
+    def __init__(self, seed: int, group: GroupSize | None = None) -> None:
         """`group` without a number of liars has f, the most that may lie."""
         self.seed = seed
         self.rng = rng = Random(seed)
-        group = group or Group()
+        group = group or GroupSize()
         members = tuple(range(1, group.members + 1))
         self.slot_ns = int(rng.choice((5, 10, 20)) * MS)
         self.by_turn = rng.random() < 0.4
@@ -109,10 +109,10 @@ class ChainHistory:
         self._lives.append(made)
         return made
 
-    def _turns_of(self, member: int, now: int) -> Callable[[int], Turns]:
+    def _turns_of(self, member: int, now: int) -> Callable[[int], SendingTurns]:
         config, slot_ns = self.config, self.slot_ns
 
-        def make(after_slot: int) -> Turns:
+        def make(after_slot: int) -> SendingTurns:
             if self.by_turn:
                 return ByTurn(config, member, now, hops=1, timeout_ns=40 * MS, after_slot=after_slot)
             return BySlot(config, member, now, start_ns=START_NS, slot_ns=slot_ns, after_slot=after_slot)
@@ -134,7 +134,7 @@ class ChainHistory:
         """Crash honest members after single effects, as often as the seed has it."""
         if isinstance(effect, Send):
             self._kinds[type(effect.message).__name__] += 1
-        if self.faults_over or node.id in self.liars or not isinstance(effect, Record | Send | Deliver):
+        if self.faults_over or node.id in self.liars or not isinstance(effect, Record | Send | DeliverMessage):
             return
         if self.crash_share and self.rng.random() < self.crash_share:
             node.crash()
