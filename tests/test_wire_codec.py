@@ -16,6 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelcast.wire import codec, group_codec, parts, reformation_codec, token_codec
+from levelcast.wire.chain_messages import (
+    ChainEvidence,
+    ChainHeader,
+    ChainMessage,
+    ChainRequest,
+    ChainStatement,
+    Citation,
+    DeliveredRow,
+)
 from levelcast.wire.codec import decode, decode_batch, encode, seal_message
 from levelcast.wire.header import HEADER_SIZE, MAX_DATAGRAM, Malformed, Reason, domain_in, domain_of, split_domain
 from levelcast.wire.messages import (
@@ -158,11 +167,19 @@ def a_beat(draw: st.DrawFn) -> Beat:
     return Beat(draw(u16), draw(u64), claims, draw(u64), draw(times_ns), error_us, offset_us)
 
 
+_AUTHORED = (Token, Ring, Group, LineHolders, ChainMessage)
+
+
 def authored(message: Any) -> Any:
     """A message that others may pass on, as its author sealed it; others as they are."""
-    return seal_message(message, STRIPE) if isinstance(message, Token | Ring | Group | LineHolders) else message
+    return seal_message(message, STRIPE) if isinstance(message, _AUTHORED) else message
 
 
+digests = st.binary(min_size=32, max_size=32)
+numbers = st.integers(1, 2**64 - 1)
+citations = st.sets(st.builds(Citation, u16, numbers, digests), max_size=5).map(sorted).map(tuple)
+chain_headers = st.builds(ChainHeader, u16, numbers, u64, digests, citations, st.binary(min_size=64, max_size=64))
+chain_messages = st.builds(ChainMessage, u64, chain_headers, st.binary(max_size=300), st.just(b""))
 lives = st.builds(MemberLife, u16, u32)
 memberships = st.builds(Membership, u64, tuples_of(lives))
 tokens = st.builds(
@@ -181,7 +198,9 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
         Repair,
         u16,
         tuples_of(
-            st.one_of(*(each.map(authored) for each in (tokens, a_ring(), groups, line_holders)), a_packet()),
+            st.one_of(
+                *(each.map(authored) for each in (tokens, a_ring(), groups, line_holders, chain_messages)), a_packet()
+            ),
         ),
     ),
     Parity: parities(),
@@ -206,6 +225,23 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
     Echo: st.builds(Echo, u16, u16, u64, u64, u64, u64),
     PathRow: st.builds(PathRow, u16, st.lists(a_path, max_size=15).map(tuple)),
     ReleaseRow: release_rows(),
+    ChainMessage: chain_messages,
+    ChainRequest: st.builds(
+        ChainRequest,
+        u16,
+        u64,
+        tuples_of(u64),
+        citations,
+        st.sets(u16, max_size=4).map(sorted).map(tuple),
+        st.booleans(),
+    ),
+    ChainEvidence: st.builds(ChainEvidence, u16, u64, chain_headers, chain_headers),
+    ChainStatement: st.builds(
+        ChainStatement,
+        *(u16, u64),
+        st.sets(st.builds(DeliveredRow, u16, numbers, digests, digests), max_size=4).map(sorted).map(tuple),
+        st.binary(min_size=64, max_size=64),
+    ),
 }
 messages = st.one_of(list(KINDS.values()))
 
@@ -232,6 +268,8 @@ GROUP = Group(6, 9, 1, (301, 302))
 LINES = LineHolders(3, 9, 7, ((1, "europe-a"), (301, "europe-b")))
 ITEMS = (seal_message(TOKEN, STRIPE), DATA, seal_message(RING, STRIPE), seal_message(GROUP, STRIPE))
 PARITY = Parity(7, 1, 12, 3, 2, bytes(range(DATA_OVERHEAD)))
+CITED = Citation(2, 5, b"d" * 32)
+CHAIN = ChainMessage(3, ChainHeader(1, 6, 21, b"c" * 32, (CITED,), b"s" * 64), b"content")
 EXAMPLES: list[Message] = [
     DATA,
     TOKEN,
@@ -255,6 +293,10 @@ EXAMPLES: list[Message] = [
     PATHS,
     NEEDS,
     PARITY,
+    CHAIN,
+    ChainRequest(1, 3, (4, 0, 7), (CITED,), (2, 4), True),
+    ChainEvidence(1, 3, CHAIN.header, CHAIN.header._replace(slot=9)),
+    ChainStatement(1, 3, (DeliveredRow(2, 1, b"d" * 32, b"c" * 32),), b"s" * 64),
     CatchUpPackets(1, 10, (PACKET, PACKET._replace(number=13, payload=b"abc"))),
 ]
 

@@ -26,6 +26,7 @@ class Target(NamedTuple):
 
 
 def _core() -> tuple[Check, list[bytes]]:
+    from levelcast.wire import chain_messages as chain
     from levelcast.wire import codec, messages
     from levelcast.wire.header import Malformed
     from levelcast.wire.packets import seal
@@ -41,6 +42,9 @@ def _core() -> tuple[Check, list[bytes]]:
     ring = codec.seal_message(messages.Ring(3, 9, 1, members, True, (life,), (era,), (), pace), 1)
     group = codec.seal_message(messages.Group(6, 9, 1, (301, 302)), 1)
     lines = codec.seal_message(messages.LineHolders(3, 9, 7, ((1, "a"), (301, "börse-b"))), 1)
+    cited = chain.Citation(2, 5, b"d" * 32)
+    header = chain.ChainHeader(1, 6, 21, b"c" * 32, (cited,), b"s" * 64)
+    chained = codec.seal_message(chain.ChainMessage(3, header, b"content"), 1)
     slots = (messages.CatchUpSlot(12, 10**18, (run,)), messages.CatchUpSlot(20, 10**18, ()))
     examples: list[messages.Message] = [
         data,
@@ -68,6 +72,11 @@ def _core() -> tuple[Check, list[bytes]]:
         lines,
         messages.LineRequest(301, 3, 7),
         messages.Probe(1, 7, 10**18),
+        chained,
+        messages.Repair(1, (chained,)),
+        chain.ChainRequest(1, 3, (4, 0, 7), (cited,), (2, 4), True),
+        chain.ChainEvidence(1, 3, chained.header, chained.header._replace(slot=9)),
+        chain.ChainStatement(1, 3, (chain.DeliveredRow(2, 1, b"d" * 32, b"c" * 32),), b"s" * 64),
         messages.Echo(2, 1, 7, 10**18, 10**18 + 5, 10**18 + 9),
         messages.PathRow(2, ()),
         messages.ReleaseRow(2, 20, 30, 40, (messages.ReleaseSecond(10**9, 20, 1, 50),)),

@@ -7,7 +7,7 @@ import re
 from textwrap import dedent
 from types import ModuleType
 
-from levelcast.wire import codec, group_codec, header, reformation_codec, token_codec, wide_codec
+from levelcast.wire import chain_codec, codec, group_codec, header, reformation_codec, token_codec, wide_codec
 
 BEGIN, END = "<!-- layouts: python -m website.reference --write -->", "<!-- end of layouts -->"
 _PARTS = (
@@ -17,6 +17,7 @@ _PARTS = (
     ("Reformation", reformation_codec),
     ("Groups of secondaries", group_codec),
     ("Wide-area groups", wide_codec),
+    ("Chain multicast", chain_codec),
 )
 _LAYOUT = re.compile(r"^(?:(?: {4}.*)?\n)+", re.MULTILINE)
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from levelcast.protocol.events import Event
 from levelcast.protocol.history import Frame, SourcePosition
+from levelcast.wire.chain_messages import ChainMessage, Citation, DeliveredRow
 from levelcast.wire.messages import Data, Message, Ring, Token
 from levelcast.wire.wide_messages import WideId
 
@@ -127,5 +128,63 @@ class WideInstall(NamedTuple):
     members: tuple[int, ...]
 
 
-Effect = Persist | Send | Release | Forget | ServeTape | WideDeliver | WideSettle | WideInstall | Event
+class ChainDirect(NamedTuple):
+    """Journal of chain multicast: `message` is the direct version of its place (C-3.4), or an own message (C-2)."""
+
+    message: ChainMessage
+
+
+class ChainSettled(NamedTuple):
+    """Journal of chain multicast: these versions of delivered messages are settled (C-10).
+
+    `messages` are those of them that are nowhere else in the journal: others may cite them later (history B10).
+    """
+
+    rows: tuple[DeliveredRow, ...]
+    messages: tuple[ChainMessage, ...]
+
+
+ChainEntry = ChainDirect | ChainSettled
+
+
+class Record(NamedTuple):
+    """Write `entry` of chain multicast to the journal before continuing."""
+
+    entry: ChainEntry
+
+
+class ChainDeliver(NamedTuple):
+    """Append a message to the log of deliveries, and give its packets to the application (MR: C-deliver)."""
+
+    message: ChainMessage
+    row: DeliveredRow
+    packets: tuple[bytes, ...]
+    caught_up: bool = False
+    """Delivered because f + 1 members state that they have delivered it (C-9)."""
+
+
+class ServeDelivered(NamedTuple):
+    """Send the node `to` these messages from journal and log of deliveries (C-9).
+
+    If a version is in neither, another version of the same message is.
+    """
+
+    to: int
+    versions: tuple[Citation, ...]
+
+
+Effect = (
+    Persist
+    | Send
+    | Release
+    | Forget
+    | ServeTape
+    | WideDeliver
+    | WideSettle
+    | WideInstall
+    | Record
+    | ChainDeliver
+    | ServeDelivered
+    | Event
+)
 """An event is an effect too: the driver counts it and passes it on."""

@@ -22,14 +22,17 @@ from typing import ClassVar, Protocol, get_args
 
 from levelcast.protocol.effects import Effect
 from levelcast.protocol.history import Frame, History
+from levelcast.wire.chain_messages import ChainEvidence, ChainMessage, ChainRequest, ChainStatement
 from levelcast.wire.messages import Data, Echo, Message, PathRow, Probe, ReleaseRow
 from levelcast.wire.wide_messages import WideMessage
 
 LEAVE_LIMIT_NS = 5_000_000_000
 """A node that gets no answer to its announcement stops after this time all the same."""
-EVERY_KIND: frozenset[type] = (
-    frozenset(get_args(Message)) - {Probe, Echo, PathRow, ReleaseRow} - frozenset(get_args(WideMessage))
-)
+EVERY_KIND: frozenset[type] = frozenset(get_args(Message)) - {
+    *(Probe, Echo, PathRow, ReleaseRow),
+    *get_args(WideMessage),
+    *(ChainMessage, ChainRequest, ChainEvidence, ChainStatement),
+}
 
 
 class Machine(Protocol):

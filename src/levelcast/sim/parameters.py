@@ -14,8 +14,7 @@ from typing import Any
 from levelcast.sim.bulk.cities import Size
 from levelcast.sim.bulk.run import Conditions
 from levelcast.sim.compare_protocols import PROTOCOLS
-from levelcast.sim.mutations import MUTATIONS
-from levelcast.sim.run import SCENARIOS
+from levelcast.sim.run import SCENARIOS, mutations_of
 from levelcast.timing.nack_sets import MOST_SETS, NackSets, even_sets, tree_sets
 
 Value = int | float | str | bool | None
@@ -98,11 +97,14 @@ class Sets(Parameter):
         return word
 
 
-_WITHOUT = (Word("without", "Clause to remove from the rules.", None, tuple(MUTATIONS)),)
+def _without(scenario: str) -> tuple[Parameter, ...]:
+    return (Word("without", "Clause to remove from the rules.", None, tuple(mutations_of(scenario))),)
+
+
 _SIZE, _CALM = Size(), Conditions(0.01)
 
 PARAMETERS: dict[str, tuple[Parameter, ...]] = {
-    **dict.fromkeys(SCENARIOS, _WITHOUT),
+    **{name: _without(name) for name in SCENARIOS},
     STEADY: (
         Word("protocol", "timed, or rmp: the original event-driven protocol.", "timed", PROTOCOLS),
         Number("members", "Members of the ring.", 5, 2, 100, whole=True),

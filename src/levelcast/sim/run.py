@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from functools import partial
 
+from levelcast.sim.chain.mutations import CHAIN_MUTATIONS
 from levelcast.sim.engine.trace_text import narrate
-from levelcast.sim.mutations import MUTATIONS
+from levelcast.sim.mutations import MUTATIONS, Mutation
+from levelcast.sim.scenarios.chain import ChainHistory, GroupSize
 from levelcast.sim.scenarios.clocks import ClocksHistory
 from levelcast.sim.scenarios.group import GroupHistory
 from levelcast.sim.scenarios.nack import nack_history
@@ -18,7 +20,9 @@ from levelcast.sim.scenarios.receivers import ReceiversHistory
 from levelcast.sim.scenarios.ring import HistoryCounts, Outcome, RingHistory
 from levelcast.units import quantile
 
-History = RingHistory | ClocksHistory | GroupHistory
+CHAIN = "chain"
+"""The scenario with members that lie."""
+History = RingHistory | ClocksHistory | GroupHistory | ChainHistory
 SCENARIOS: dict[str, Callable[[int], History]] = {
     "ring": RingHistory,
     "receivers": ReceiversHistory,
@@ -27,6 +31,7 @@ SCENARIOS: dict[str, Callable[[int], History]] = {
     "ring-overlay": OverlayRingHistory,
     "receivers-overlay": OverlayReceiversHistory,
     "group": GroupHistory,
+    CHAIN: ChainHistory,
 }
 """By scenario: builds a history from a seed."""
 
@@ -67,46 +72,65 @@ class Summary(HistoryCounts):
         return values
 
 
+ALL_MUTATIONS = MUTATIONS | CHAIN_MUTATIONS
 _ADDED = [each.name for each in fields(HistoryCounts)]
 
 
 def mutated(mutation: str | None) -> AbstractContextManager[None]:
     """Return a context that removes a clause, or one that changes nothing."""
-    return MUTATIONS[mutation].applied() if mutation is not None else nullcontext()
+    return ALL_MUTATIONS[mutation].applied() if mutation is not None else nullcontext()
 
 
-def run_seed(scenario: str, seed: int, mutation: str | None = None) -> Outcome:
+def mutations_of(scenario: str) -> Mapping[str, Mutation]:
+    """Return the clauses that can be removed from the rules of a scenario."""
+    return CHAIN_MUTATIONS if scenario == CHAIN else MUTATIONS
+
+
+def history_of(scenario: str, seed: int, group: GroupSize | None = None) -> History:
+    """Return the history of a seed; only the scenario `chain` has a group."""
+    return ChainHistory(seed, group) if group is not None else SCENARIOS[scenario](seed)
+
+
+def run_seed(scenario: str, seed: int, mutation: str | None = None, group: GroupSize | None = None) -> Outcome:
     """Run one history."""
     with mutated(mutation):
-        return SCENARIOS[scenario](seed).run()
+        return history_of(scenario, seed, group).run()
 
 
-def replay(scenario: str, seed: int, mutation: str | None = None, *, last: int = 120) -> tuple[Outcome, list[str]]:
+def replay(
+    scenario: str, seed: int, mutation: str | None = None, *, last: int = 120, group: GroupSize | None = None
+) -> tuple[Outcome, list[str]]:
     """Run one history and return its outcome with the end of its trace as text."""
     with mutated(mutation):
-        history = SCENARIOS[scenario](seed)
+        history = history_of(scenario, seed, group)
         outcome = history.run()
     return outcome, list(narrate(history.world.trace_lines))[-last:]
 
 
-def replay_command(scenario: str, seed: int, mutation: str | None = None) -> str:
+def replay_command(scenario: str, seed: int, mutation: str | None = None, group: GroupSize | None = None) -> str:
     """Return the command that replays a failing history."""
     without = f" --without {mutation}" if mutation is not None else ""
-    return f"levelcast sim --scenario {scenario} --seeds {seed}..{seed}{without} --trace"
+    size = "" if group is None else f" --members {group.members}"
+    size += "" if group is None or group.liars is None else f" --liars {group.liars}"
+    return f"levelcast sim --scenario {scenario}{size} --seeds {seed}..{seed}{without} --trace"
 
 
-def run_seeds(scenario: str, seeds: Sequence[int], jobs: int = 1, mutation: str | None = None) -> Iterator[Outcome]:
+def run_seeds(
+    scenario: str, seeds: Sequence[int], jobs: int = 1, mutation: str | None = None, group: GroupSize | None = None
+) -> Iterator[Outcome]:
     """Yield outcomes in the order of the seeds, for any number of processes."""
     if jobs <= 1:
         for seed in seeds:
-            yield run_seed(scenario, seed, mutation)
+            yield run_seed(scenario, seed, mutation, group)
         return
     # Forked before any thread exists; only the code is common to the processes.
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        yield from pool.imap(partial(run_seed, scenario, mutation=mutation), seeds, CHUNK)
+        yield from pool.imap(partial(run_seed, scenario, mutation=mutation, group=group), seeds, CHUNK)
 
 
-def first_failing_seed(scenario: str, mutation: str, seeds: Sequence[int], jobs: int = 1) -> Outcome | None:
+def first_failing_seed(
+    scenario: str, mutation: str, seeds: Sequence[int], jobs: int = 1, group: GroupSize | None = None
+) -> Outcome | None:
     """Return the first history that fails without a clause, or None."""
-    outcomes = run_seeds(scenario, seeds, jobs, mutation)
+    outcomes = run_seeds(scenario, seeds, jobs, mutation, group)
     return next((outcome for outcome in outcomes if outcome.broken is not None), None)

@@ -7,7 +7,8 @@ bytes.
     kind         sender    body
     1  Data      source    incarnation u64, number u64, records u32, payload (the rest)
     2, 3, 5, 17, 20        tokens, beats, requests, catch-up: see `levelcast.wire.token_codec`
-    4  Repair    sender    [complete datagram of kind Data, Token, Ring, Group or LineHolders, of the same stripe]
+    4  Repair    sender    [complete datagram of kind Data, Token, Ring, Group, LineHolders or ChainMessage, of the
+                           same stripe]
     6 to 10                reformation: see `levelcast.wire.reformation_codec`
     11 to 14               secondary groups: see `levelcast.wire.group_codec`
     15 Probe     prober    number u64, sent u64
@@ -17,6 +18,7 @@ bytes.
                            quantile, last u64, arrived 32 bytes, least delay of the last seconds in µs i32, −2³¹ if
                            unknown]
     22 ReleaseRow receiver needs in µs u32: 0.5, 0.99 and 0.999 quantile, [second u64, slots u32, late u32, longest u32]
+    32 to 35               chain multicast: see `levelcast.wire.chain_codec`
 
     23 to 31               wide-area groups: see `levelcast.wire.wide_codec`
     36 Parity    source    incarnation u64, first u64, packets u16, step u16, XOR of their datagrams (the rest)
@@ -27,10 +29,10 @@ bytes.
 A message has exactly one encoding: `encode(decode(b)) == b` for every b that decodes. So nothing is skipped,
 every flag and reserved byte is checked, and two members that hold the same message hold the same bytes.
 
-A `Data`, `Token`, `Ring`, `Group`, `LineHolders` or `WideData` keeps its datagram (`sealed`) from its author on:
-`seal_message` makes it once, `decode` fills it in, and `encode` returns it. Only the author seals such a message. A
-node that passes one on sends it as an item of a Repair (a `WideData` in a WideRelay): the header of the Repair names
-the node that sent it, the header of the item its author.
+A `Data`, `Token`, `Ring`, `Group`, `LineHolders`, `WideData` or `ChainMessage` keeps its datagram (`sealed`) from its
+author on: `seal_message` makes it once, `decode` fills it in, and `encode` returns it. Only the author seals such a
+message. A node that passes one on sends it as an item of a Repair (a `WideData` in a WideRelay): the header of the
+Repair names the node that sent it, the header of the item its author.
 
 Each allowed value is stated once, in the `check_*` functions, and both directions call them: a message that every
 receiver would reject fails at the node that made it. Whether a message makes sense *now* (its generation, its position
@@ -48,7 +50,8 @@ from typing import Any, NamedTuple, TypeVar
 from levelcast import native
 from levelcast.native.layout import AES_GCM_KIND, KIND_AT, KIND_DATA, LENGTH_AT, SEAL_KIND_AT
 from levelcast.native.layout import DATA_BODY as BODY
-from levelcast.wire import group_codec, line_codec, parity, reformation_codec, token_codec, wide_codec
+from levelcast.wire import chain_codec, group_codec, line_codec, parity, reformation_codec, token_codec, wide_codec
+from levelcast.wire.chain_messages import ChainMessage
 from levelcast.wire.header import (
     HEADER_SIZE,
     Malformed,
@@ -99,12 +102,13 @@ _ITEM_KINDS = (
     reformation_codec.KIND_RING,
     group_codec.KIND_GROUP,
     line_codec.KIND_LINE_HOLDERS,
+    chain_codec.KIND_CHAIN_MESSAGE,
 )
 """Kinds that others than the author may send, inside a Repair; their messages keep their datagram."""
-_ITEMS = (Data, Token, Ring, Group, LineHolders)
+_ITEMS = (Data, Token, Ring, Group, LineHolders, ChainMessage)
 _KEPT_KINDS = (*_ITEM_KINDS, wide_codec.KIND_WIDE_DATA)
 
-_Authored = TypeVar("_Authored", bound=Token | Ring | Group | LineHolders | WideData)
+_Authored = TypeVar("_Authored", bound=Token | Ring | Group | LineHolders | WideData | ChainMessage)
 
 
 class Decoded(NamedTuple):
@@ -175,7 +179,7 @@ def decode_batch(datagrams: Iterable[bytes | memoryview], domain: int) -> tuple[
 def _once(encoder: Encoder) -> Encoder:
     """Return an encoder of messages that only their author encodes."""
 
-    def encode_once(message: Token | Ring | Group | LineHolders | WideData, domain: int) -> bytes:
+    def encode_once(message: Token | Ring | Group | LineHolders | WideData | ChainMessage, domain: int) -> bytes:
         sealed = message.sealed
         if not sealed:
             return encoder(message, domain)
@@ -216,7 +220,7 @@ def _encode_repair(message: Repair, domain: int) -> bytes:
 def _decode_repair(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Repair, int]:
     check_no_generation(generation)
     count, at = unpack_count(datagram, HEADER_SIZE, MAX_REPAIR_ITEMS)
-    items: list[Token | Data | Ring | Group | LineHolders] = []
+    items: list[Token | Data | Ring | Group | LineHolders | ChainMessage] = []
     for _ in range(count):
         (length,) = COUNT.unpack_from(datagram, at + LENGTH_AT)
         # Before it is decoded: nested Repairs would recurse to any depth that their sender chooses.
@@ -264,14 +268,14 @@ def _check_seconds(seconds: tuple[ReleaseSecond, ...]) -> None:
         bad_field("more late slots than slots")
 
 
-def _decode_item(datagram: bytes, domain: int) -> Token | Data | Ring | Group | LineHolders:
+def _decode_item(datagram: bytes, domain: int) -> Token | Data | Ring | Group | LineHolders | ChainMessage:
     data = native.open_data(datagram, domain, Data)  # the ordinary case
     if data is not None:
         return data
     item_domain, item = decode(datagram)
     if item_domain != domain:
         bad_field("an item of another stripe or network")
-    assert isinstance(item, Token | Data | Ring | Group | LineHolders)
+    assert isinstance(item, Token | Data | Ring | Group | LineHolders | ChainMessage)
     return item
 
 
@@ -288,7 +292,8 @@ _CODECS: dict[type[Any], Codec] = {
     **group_codec.CODECS,
     **line_codec.CODECS,
     **wide_codec.CODECS,
+    **chain_codec.CODECS,
 }
 _ENCODERS = {message: codec.encode for message, codec in _CODECS.items()}
-_ENCODERS |= {message: _once(_ENCODERS[message]) for message in (Token, Ring, Group, LineHolders, WideData)}
+_ENCODERS |= {message: _once(_ENCODERS[message]) for message in (*_ITEMS, WideData) if message is not Data}
 _DECODERS = {codec.kind: codec.decode for codec in _CODECS.values()}

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
+from levelcast.wire.chain_messages import ChainEvidence, ChainMessage, ChainRequest, ChainStatement
 from levelcast.wire.wide_messages import WideMessage
 
 UNIT_NS = 100_000
@@ -409,7 +410,7 @@ class Repair(NamedTuple):
     """Messages of others, passed on as their authors sealed them (rules 5, 11, 12); `sender` is not their author."""
 
     sender: int
-    items: tuple[Token | Data | Ring | Group | LineHolders, ...]
+    items: tuple[Token | Data | Ring | Group | LineHolders | ChainMessage, ...]
 
 
 class Probe(NamedTuple):
@@ -508,4 +509,8 @@ Message = (
     | Probe
     | Echo
     | WideMessage
+    | ChainMessage
+    | ChainRequest
+    | ChainEvidence
+    | ChainStatement
 )

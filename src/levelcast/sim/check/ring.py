@@ -32,6 +32,7 @@ from levelcast.protocol.history import GENESIS, Frame
 from levelcast.protocol.pace import hold_at, with_change
 from levelcast.ring.listener import Listener
 from levelcast.sim.engine.world import SimNode, World
+from levelcast.wire.chain_messages import ChainMessage
 from levelcast.wire.messages import (
     CONTROL_SOURCE,
     Beat,
@@ -118,7 +119,8 @@ class Checker:
                 self._note_sealed(node, message, sends=True)
             elif isinstance(message, Repair):
                 for item in message.items:
-                    self._check_passed_on(node, item)
+                    if not isinstance(item, ChainMessage):
+                        self._check_passed_on(node, item)
         elif isinstance(effect, Release):
             self._check_release(node, effect)
         elif isinstance(effect, Event):

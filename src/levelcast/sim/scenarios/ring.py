@@ -74,6 +74,19 @@ class HistoryCounts:
     requests: int = 0
     lost: int = 0
     merged: int = 0
+    fetched: int = 0
+    """Messages of chain multicast that arrived after a request."""
+    resent: int = 0
+    """Messages sent again without acknowledgements (C-6)."""
+    acknowledged_late: int = 0
+    """Messages acknowledged by C-7."""
+    stated: int = 0
+    """Messages delivered because f + 1 members state that they have delivered them (C-9)."""
+    shadows: int = 0
+    """Conflicting versions received by honest members."""
+    convictions: int = 0
+    refused: int = 0
+    """Messages refused by honest members."""
 
 
 @dataclass(slots=True)

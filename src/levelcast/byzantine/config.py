@@ -1,0 +1,74 @@
+"""Configuration of a group for one epoch, and the numbers that follow from its size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Reading(Enum):
+    """Readings of "delivered" in MR §4.2, where a candidate needs everything that it acknowledges delivered.
+
+    A payload may exist in two versions (C-6), so the word is ambiguous. Only `SETTLED` is correct; the others exist for
+    the tests that show them broken (histories B1 and B2 in `tests/test_byzantine_histories.py`).
+    """
+
+    SETTLED = "settled"
+    """The payload is delivered, and everything that the version acknowledges is settled."""
+    BY_PAYLOAD = "by payload"
+    """The payload is delivered. Agreement breaks."""
+    THIS_MESSAGE = "this message"
+    """This very version was delivered. Members that delivered another version are stuck."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainConfig:
+    """The group: the same at all members."""
+
+    members: tuple[int, ...]
+    """VersionNode ids in the order of their turns."""
+    epoch: int = 1
+    domain: int = 0
+    patience_ns: int = 500_000_000
+    """L: the time-out of C-6 and C-7, longer than an ordinary delivery."""
+    grace_ns: int = 30_000_000
+    """Time for which a cited message may still be under way before it is requested."""
+    request_ns: int = 60_000_000
+    """Time between two requests for one message; it doubles up to `REQUEST_DOUBLINGS` times."""
+    window: int = 64
+    """W: undelivered messages that a member keeps of another one; at least 4n."""
+    sign_ns: int = 0
+    """S, as modelled time; 0 in real processes, where signing takes its own time."""
+    reading: Reading = Reading.SETTLED
+
+    def __post_init__(self) -> None:
+        if len(set(self.members)) != len(self.members) or not self.members:
+            raise ValueError("a group needs members, each of them once")
+        if self.window < 4 * self.n:
+            raise ValueError(f"window {self.window} for {self.n} members; it must be at least {4 * self.n}")
+
+    @property
+    def n(self) -> int:
+        return len(self.members)
+
+    @property
+    def f(self) -> int:
+        """Number of members that may lie: fewer than a third."""
+        return (self.n - 1) // 3
+
+    @property
+    def quorum(self) -> int:
+        """Q = n − f = ⌈(2n + 1) / 3⌉ signers of a delivering set."""
+        return self.n - self.f
+
+    @property
+    def free(self) -> int:
+        """Number of undelivered messages of its own up to which a member sends without condition."""
+        return self.window // 2
+
+    def index(self, member: int) -> int | None:
+        """Return the position of a member, or None for others."""
+        return self.members.index(member) if member in self.members else None
+
+
+REQUEST_DOUBLINGS = 4

@@ -1,0 +1,282 @@
+"""A member of a group: chain multicast with turns, as a protocol class without I/O (MR §4, §5).
+
+A driver may verify signatures of what `screen` lets pass before it delivers a message, on other threads, with the same
+`RecentVerifier`; the step then finds the result.
+
+C-5: every own slot has a message, empty if the queue is (MR: after a time-out). A member whose window is full sends its
+last message again instead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import ClassVar
+
+from levelcast.byzantine.catchup import StatedDeliveries
+from levelcast.byzantine.config import ChainConfig
+from levelcast.byzantine.digests import cite, digest, header_holds, statement_holds
+from levelcast.byzantine.fetch import Fetcher
+from levelcast.byzantine.graph import VersionNode
+from levelcast.byzantine.image import ChainImage
+from levelcast.byzantine.multicast import ChainMulticast, Prepared
+from levelcast.byzantine.refusal import ChainRefusal
+from levelcast.byzantine.signatures import Signer, Verifier
+from levelcast.byzantine.turns import SendingTurns
+from levelcast.protocol.effects import GROUP, ChainSettled, ChainDeliver, Effect, Record, Send
+from levelcast.protocol.machine import Machine
+from levelcast.wire.chain_codec import unpack_content
+from levelcast.wire.chain_messages import (
+    ChainContent,
+    ChainEvidence,
+    ChainMessage,
+    ChainRequest,
+    ChainStatement,
+)
+from levelcast.wire.header import Malformed
+from levelcast.wire.messages import Message, Repair
+
+BATCH_BYTES = 32_000
+"""Size in bytes up to which packets of the queue are put into one message."""
+MAX_QUEUED = 10_000
+"""Number of packets up to which the queue has room."""
+
+
+class ChainMember(Machine):
+    """One member of a group."""
+
+    LISTENS: ClassVar[frozenset[type]] = frozenset({ChainMessage, ChainRequest, ChainEvidence, ChainStatement, Repair})
+
+    def __init__(
+        self,
+        config: ChainConfig,
+        me: int,
+        signer: Signer,
+        verifier: Verifier,
+        image: ChainImage,
+        now: int,
+        make_turns: Callable[[int], SendingTurns],
+    ) -> None:
+        """`make_turns` gets the number of the last own slot."""
+        self.config = config
+        self.me = me
+        self.chain = ChainMulticast(config, me, signer, verifier, image, now)
+        self.refused: Counter[ChainRefusal] = Counter()
+        last_slot = max((m.header.slot for m in image.direct if m.header.sender == me), default=0)
+        self.turns = make_turns(last_slot)
+        self._verifier = verifier
+        self._fetcher = Fetcher(self.chain)
+        self._catch_up = StatedDeliveries(self.chain)
+        self._queue: deque[bytes] = deque()
+        self._prepared: Prepared | None = None
+        self._again = 0
+        self._answered: dict[int, int] = {}
+        self.wake_ns: int | None = now
+
+    # -- the application -----------------------------------------------------------------------------------
+
+    @property
+    def room(self) -> int:
+        """Number of packets that the queue accepts."""
+        return MAX_QUEUED - len(self._queue)
+
+    def submit(self, packets: Iterable[bytes]) -> None:
+        """Queue packets (MR §5 rule 1: R-mcast). The caller checks `room` first."""
+        self._queue.extend(packets)
+
+    # -- steps ---------------------------------------------------------------------------------------------
+
+    def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
+        effects: list[Effect] = []
+        for message in batch:
+            self._on_message(message, now, effects)
+        self.turns.tick(now)
+        self.chain.resend(now, effects)
+        self._take_turns(now, effects)
+        effects += self._fetcher.requests(now)
+        self._catch_up.advance(now, effects)
+        self._settled(effects)
+        self._schedule(now)
+        return effects
+
+    def _on_message(self, message: Message, now: int, effects: list[Effect]) -> None:
+        if isinstance(message, ChainMessage):
+            self._on_chain(message, now, effects)
+        elif isinstance(message, Repair):
+            for item in message.items:
+                if isinstance(item, ChainMessage):
+                    self._on_chain(item, now, effects, message.sender)
+        elif isinstance(message, ChainRequest):
+            self._on_request(message, now, effects)
+        elif isinstance(message, ChainEvidence):
+            self._on_evidence(message, effects)
+        elif isinstance(message, ChainStatement):
+            self._on_statement(message, now, effects)
+
+    # -- messages ------------------------------------------------------------------------------------------
+
+    def screen(self, message: ChainMessage) -> ChainRefusal | None:
+        """Return why a message needs no verification, the cheapest reasons first; None if it does."""
+        header, config, chain = message.header, self.config, self.chain
+        if message.epoch != config.epoch:
+            return ChainRefusal.EPOCH
+        index = config.index(header.sender)
+        if index is None:
+            return ChainRefusal.STRANGER
+        if header.slot and (header.slot - 1) % config.n != index:
+            return ChainRefusal.SLOT
+        if any(ack.sender not in config.members for ack in header.acks):
+            return ChainRefusal.STRANGER
+        if header.seq > chain.ledger.count(header.sender) + config.window:
+            return ChainRefusal.AHEAD
+        ref = cite(header, config.domain, config.epoch)
+        node = chain.graph.nodes.get(ref)
+        if (node is not None and node.message is not None) or chain.ledger.is_settled(ref):
+            return ChainRefusal.KNOWN
+        if not is_looked_at(node):
+            if header.sender == self.me:
+                return ChainRefusal.OWN
+            old = header.seq <= chain.ledger.count(header.sender)
+            lied = header.sender in chain.convictions and self._has_version(header.sender, header.seq)
+            if (old or lied) and not chain.is_stated(message):
+                return ChainRefusal.UNWANTED
+        if not is_content_signed(message):
+            return ChainRefusal.DIGEST
+        return None
+
+    def _has_version(self, sender: int, seq: int) -> bool:
+        return any(node.message is not None for node in self.chain.graph.versions((sender, seq)))
+
+    def _on_chain(self, message: ChainMessage, now: int, effects: list[Effect], by: int | None = None) -> None:
+        config, header = self.config, message.header
+        refusal = self.screen(message)
+        pulled = refusal is ChainRefusal.UNWANTED and by is not None and self._fetcher.accepts_from(by)
+        if pulled:
+            refusal = None if is_content_signed(message) else ChainRefusal.DIGEST
+        content = None if refusal else self._content(message)
+        if refusal is None and content is None:
+            refusal = ChainRefusal.CONTENT
+        if refusal is None and not header_holds(header, config.domain, config.epoch, self._verifier):
+            refusal = ChainRefusal.SIGNATURE
+        if refusal is not None or content is None:
+            self.refused[refusal or ChainRefusal.CONTENT] += 1
+            if refusal is ChainRefusal.AHEAD:
+                self._fetcher.note_beyond(header.sender)
+            return
+        ref = cite(header, config.domain, config.epoch)
+        effects += self.chain.receive(ref, message, content, now, pulled=pulled)
+        self.turns.heard(header.sender, header.slot, now)
+        # A turn begins with the message before it: the own one is signed from the graph of that moment (MR §5).
+        self._take_turns(now, effects)
+
+    def _content(self, message: ChainMessage) -> ChainContent | None:
+        """Return the content of a message; None if it does not fit this group, at all members alike."""
+        try:
+            content = unpack_content(message.content)
+        except Malformed:
+            return None
+        if len(content.delivered) != self.config.n or not set(content.convicted) <= set(self.config.members):
+            return None
+        return content
+
+    def _on_request(self, request: ChainRequest, now: int, effects: list[Effect]) -> None:
+        if request.epoch != self.config.epoch:
+            self.refused[ChainRefusal.EPOCH] += 1
+        elif request.sender not in self.config.members or request.sender == self.me:
+            self.refused[ChainRefusal.STRANGER] += 1
+        elif len(request.delivered) != self.config.n:
+            self.refused[ChainRefusal.VECTOR] += 1
+        elif now - self._answered.get(request.sender, now - self.config.request_ns) < self.config.request_ns // 8:
+            self.refused[ChainRefusal.TOO_OFTEN] += 1
+        else:
+            self._answered[request.sender] = now
+            effects += self._fetcher.answer(request)
+
+    def _on_evidence(self, evidence: ChainEvidence, effects: list[Effect]) -> None:
+        refusal = self.chain.convictions.refusal(evidence)
+        if refusal is None:
+            self.chain.convictions.convict(evidence.first, evidence.second, effects)
+        else:
+            self.refused[refusal] += 1
+
+    def _on_statement(self, statement: ChainStatement, now: int, effects: list[Effect]) -> None:
+        if statement.epoch != self.config.epoch:
+            self.refused[ChainRefusal.EPOCH] += 1
+        elif statement.sender not in self.config.members:
+            self.refused[ChainRefusal.STRANGER] += 1
+        elif not statement_holds(statement, self.config.domain, self._verifier):
+            self.refused[ChainRefusal.SIGNATURE] += 1
+        else:
+            effects += self._catch_up.note(statement, now)
+
+    # -- turns ---------------------------------------------------------------------------------------------
+
+    def _take_turns(self, now: int, effects: list[Effect]) -> None:
+        """Sign and send as the turns have it (MR §5 rules 3 and 4)."""
+        if not sends_without_packets() and not self._queue and self._prepared is None:
+            return
+        if self._prepared is None and self.turns.signs(now) and self.chain.may_send(now):
+            self.chain.collect()
+            self._prepared = self.chain.sign(self.turns.slot, self._dequeue(), now)
+        if not self.turns.sends(now):
+            return
+        prepared = self._prepared
+        if prepared is None:
+            self._send_last_again(effects)
+            self.turns.sent(now)
+        elif now >= prepared.ready_ns:
+            self._prepared = None
+            self.chain.mcast(prepared, now, effects)
+            self.turns.sent(now)
+
+    def _dequeue(self) -> tuple[bytes, ...]:
+        size = count = 0
+        for packet in islice(self._queue, 4_096):
+            size += len(packet) + 4
+            if count and size > BATCH_BYTES:
+                break
+            count += 1
+        return tuple(self._queue.popleft() for _ in range(count))
+
+    def _send_last_again(self, effects: list[Effect]) -> None:
+        """C-5 without room in the window: send the undelivered own messages once more, in turn: some may be lost."""
+        versions = [version for own in self.chain.own.values() for version in own.versions]
+        if versions:
+            self._again += 1
+            effects.append(Send(GROUP, versions[self._again % len(versions)]))
+
+    # -- the end of a step ---------------------------------------------------------------------------------
+
+    def _settled(self, effects: list[Effect]) -> None:
+        """Journal the versions that are settled besides those that were delivered (C-10)."""
+        delivered = {effect.row[:3] for effect in effects if isinstance(effect, ChainDeliver)}
+        fresh = [row for row in self.chain.ledger.take_fresh() if row[:3] not in delivered]
+        if fresh:
+            effects.append(Record(ChainSettled(tuple(fresh), self.chain.not_journaled(fresh))))
+
+    def _schedule(self, now: int) -> None:
+        config = self.config
+        times = [self.turns.wake_ns()]
+        if self._prepared is not None:
+            times.append(self._prepared.ready_ns)
+        if self._fetcher.busy:
+            times.append(now + config.grace_ns)
+        times += [own.sent_ns + config.patience_ns for own in self.chain.own.values() if not own.resent]
+        ahead = [each for each in times if each > now]
+        self.wake_ns = min(ahead, default=now + config.patience_ns)
+
+
+def is_looked_at(node: VersionNode | None) -> bool:
+    """Return whether a message is cited here: then it is needed, even a second version of what is delivered (C-10)."""
+    return node is not None
+
+
+def is_content_signed(message: ChainMessage) -> bool:
+    """Return whether the content is the one whose digest is signed (C-1)."""
+    return digest(message.content) == message.header.content_digest
+
+
+def sends_without_packets() -> bool:
+    """Return whether an own slot has a message if the queue is empty (C-5)."""
+    return True
