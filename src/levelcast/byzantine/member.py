@@ -24,7 +24,7 @@ from levelcast.byzantine.multicast import ChainMulticast, Prepared
 from levelcast.byzantine.refusal import ChainRefusal
 from levelcast.byzantine.signatures import Signer, Verifier
 from levelcast.byzantine.turns import SendingTurns
-from levelcast.protocol.effects import GROUP, ChainSettled, ChainDeliver, Effect, Record, Send
+from levelcast.protocol.effects import GROUP, ChainDeliver, ChainSettled, Effect, Record, Send
 from levelcast.protocol.machine import Machine
 from levelcast.wire.chain_codec import unpack_content
 from levelcast.wire.chain_messages import (

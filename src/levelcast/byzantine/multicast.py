@@ -28,7 +28,7 @@ from levelcast.byzantine.graph import Graph, VersionNode
 from levelcast.byzantine.image import ChainImage
 from levelcast.byzantine.ledger import Ledger
 from levelcast.byzantine.signatures import Signer, Verifier
-from levelcast.protocol.effects import GROUP, ChainDirect, ChainDeliver, Effect, Record, Send
+from levelcast.protocol.effects import GROUP, ChainDeliver, ChainDirect, Effect, Record, Send
 from levelcast.wire.chain_codec import MAX_ACKS, pack_content, unpack_content
 from levelcast.wire.chain_messages import ChainContent, ChainMessage, Citation, DeliveredRow
 

@@ -8,7 +8,7 @@ from levelcast.byzantine.digests import cite
 from levelcast.byzantine.image import ChainImage
 from levelcast.byzantine.member import ChainMember
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.effects import ChainDirect, ChainDeliver, Effect, Record, Send, ServeDelivered
+from levelcast.protocol.effects import ChainDeliver, ChainDirect, Effect, Record, Send, ServeDelivered
 from levelcast.protocol.machine import Machine
 from levelcast.sim.engine.disk import Disk
 from levelcast.sim.engine.world import SimNode, World

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from levelcast.byzantine.digests import cite, conflict
-from levelcast.protocol.effects import ChainDirect, ChainDeliver, Effect, Record, Send
+from levelcast.protocol.effects import ChainDeliver, ChainDirect, Effect, Record, Send
 from levelcast.sim.chain.nodes import ChainNode
 from levelcast.sim.check.ring import InvariantBroken
 from levelcast.sim.engine.world import SimNode, World
