@@ -9,7 +9,7 @@ from levelcast.byzantine.digests import Author, cite
 from levelcast.byzantine.image import ChainImage
 from levelcast.byzantine.multicast import ChainMulticast
 from levelcast.byzantine.signatures import KeyedHash, KeyedHashVerifier
-from levelcast.protocol.effects import GROUP, DeliverMessage, Effect, Record, Send
+from levelcast.protocol.effects import GROUP, ChainDeliver, Effect, Record, Send
 from levelcast.sim.chain.liars import Liar
 from levelcast.sim.engine.network import Weather
 from levelcast.sim.scenarios.chain import ChainHistory, GroupSize
@@ -81,7 +81,7 @@ class ScriptedGroup:
         for effect in effects:
             if isinstance(effect, Record):
                 self.images[member].apply(effect.entry)
-            elif isinstance(effect, DeliverMessage):
+            elif isinstance(effect, ChainDeliver):
                 self.images[member].delivered.append(effect.row)
                 self.delivered[member].append((effect.row.sender, effect.row.seq, effect.packets))
             elif isinstance(effect, Send) and isinstance(effect.message, ChainEvidence):

@@ -12,7 +12,7 @@ from levelcast.byzantine.member import ChainMember
 from levelcast.byzantine.refusal import ChainRefusal
 from levelcast.byzantine.signatures import KeyedHash, KeyedHashVerifier, RecentVerifier, Verifier
 from levelcast.byzantine.turns import BySlot
-from levelcast.protocol.effects import DeliverMessage, Send
+from levelcast.protocol.effects import ChainDeliver, Send
 from levelcast.sim.chain.mutations import CHAIN_MUTATIONS
 from levelcast.wire.chain_codec import pack_content
 from levelcast.wire.chain_messages import (
@@ -150,7 +150,7 @@ def test_a_group_with_real_signatures_delivers() -> None:
             for effect in receiver.step(batch, now):
                 if isinstance(effect, Send):
                     inbox.append(effect.message)
-                elif isinstance(effect, DeliverMessage):
+                elif isinstance(effect, ChainDeliver):
                     delivered[each] += effect.packets
     assert all(packets == [b"one", b"two"] for packets in delivered.values())
 

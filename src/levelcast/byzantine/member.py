@@ -24,7 +24,7 @@ from levelcast.byzantine.multicast import ChainMulticast, Prepared
 from levelcast.byzantine.refusal import ChainRefusal
 from levelcast.byzantine.signatures import Signer, Verifier
 from levelcast.byzantine.turns import SendingTurns
-from levelcast.protocol.effects import GROUP, ChainSettled, DeliverMessage, Effect, Record, Send
+from levelcast.protocol.effects import GROUP, ChainDeliver, ChainSettled, Effect, Record, Send
 from levelcast.protocol.machine import Machine
 from levelcast.wire.chain_codec import unpack_content
 from levelcast.wire.chain_messages import (
@@ -250,7 +250,7 @@ class ChainMember(Machine):
 
     def _settled(self, effects: list[Effect]) -> None:
         """Journal the versions that are settled besides those that were delivered (C-10)."""
-        delivered = {effect.row[:3] for effect in effects if isinstance(effect, DeliverMessage)}
+        delivered = {effect.row[:3] for effect in effects if isinstance(effect, ChainDeliver)}
         fresh = [row for row in self.chain.ledger.take_fresh() if row[:3] not in delivered]
         if fresh:
             effects.append(Record(ChainSettled(tuple(fresh), self.chain.not_journaled(fresh))))

@@ -28,7 +28,7 @@ from levelcast.byzantine.graph import Graph, VersionNode
 from levelcast.byzantine.image import ChainImage
 from levelcast.byzantine.ledger import Ledger
 from levelcast.byzantine.signatures import Signer, Verifier
-from levelcast.protocol.effects import GROUP, ChainDirect, DeliverMessage, Effect, Record, Send
+from levelcast.protocol.effects import GROUP, ChainDeliver, ChainDirect, Effect, Record, Send
 from levelcast.wire.chain_codec import MAX_ACKS, pack_content, unpack_content
 from levelcast.wire.chain_messages import ChainContent, ChainMessage, Citation, DeliveredRow
 
@@ -275,7 +275,7 @@ class ChainMulticast:
         row = stated or DeliveredRow(*node.ref, message.header.content_digest)
         self.ledger.deliver(row)
         packets = unpack_content(message.content).packets
-        effects.append(DeliverMessage(message, row, packets, stated is not None))
+        effects.append(ChainDeliver(message, row, packets, stated is not None))
         self.counts.delivered += 1
         if node.ref.sender == self.me:
             self.own.pop(node.ref.seq, None)

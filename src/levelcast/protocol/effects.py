@@ -127,7 +127,7 @@ class Record(NamedTuple):
     entry: ChainEntry
 
 
-class DeliverMessage(NamedTuple):
+class ChainDeliver(NamedTuple):
     """Append a message to the log of deliveries, and give its packets to the application (MR: C-deliver)."""
 
     message: ChainMessage
@@ -147,5 +147,5 @@ class ServeDelivered(NamedTuple):
     versions: tuple[Citation, ...]
 
 
-Effect = Persist | Send | Release | Forget | ServeTape | Record | DeliverMessage | ServeDelivered | Event
+Effect = Persist | Send | Release | Forget | ServeTape | Record | ChainDeliver | ServeDelivered | Event
 """An event is an effect too: the driver counts it and passes it on."""

@@ -8,7 +8,7 @@ from levelcast.byzantine.digests import cite
 from levelcast.byzantine.image import ChainImage
 from levelcast.byzantine.member import ChainMember
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.effects import ChainDirect, DeliverMessage, Effect, Record, Send, ServeDelivered
+from levelcast.protocol.effects import ChainDeliver, ChainDirect, Effect, Record, Send, ServeDelivered
 from levelcast.protocol.machine import Machine
 from levelcast.sim.engine.disk import Disk
 from levelcast.sim.engine.world import SimNode, World
@@ -78,7 +78,7 @@ class ChainNode(SimNode):
             entry = effect.entry
             for message in (entry.message,) if isinstance(entry, ChainDirect) else entry.messages:
                 self._log(message)
-        elif isinstance(effect, DeliverMessage):
+        elif isinstance(effect, ChainDeliver):
             row = effect.row
             self.image.delivered.append(row)
             self._log(effect.message)

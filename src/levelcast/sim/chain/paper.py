@@ -12,7 +12,7 @@ from levelcast.byzantine.digests import cite
 from levelcast.byzantine.member import ChainMember
 from levelcast.byzantine.signatures import KeyedHash, KeyedHashVerifier
 from levelcast.byzantine.turns import ByTurn, SendingTurns
-from levelcast.protocol.effects import GROUP, DeliverMessage, Effect, Send
+from levelcast.protocol.effects import GROUP, ChainDeliver, Effect, Send
 from levelcast.protocol.machine import Machine
 from levelcast.sim.chain.nodes import ChainNode, carrier
 from levelcast.sim.engine.network import VirtualNetwork
@@ -64,7 +64,7 @@ class PaperRun:
             self.messages.setdefault(turn, effect.message)
             self._turn_of[cite(effect.message.header, self.config.domain, self.config.epoch)] = turn
             self._sent_ns.setdefault(turn, self.world.now)
-        elif isinstance(effect, DeliverMessage):
+        elif isinstance(effect, ChainDeliver):
             self._delivered_ns.setdefault((effect.message.header.slot - 1, node.id - 1), self.world.now)
 
     def until_turn(self, turn: int) -> None:

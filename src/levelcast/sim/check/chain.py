@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from levelcast.byzantine.digests import cite, conflict
-from levelcast.protocol.effects import ChainDirect, DeliverMessage, Effect, Record, Send
+from levelcast.protocol.effects import ChainDeliver, ChainDirect, Effect, Record, Send
 from levelcast.sim.chain.nodes import ChainNode
 from levelcast.sim.check.ring import InvariantBroken
 from levelcast.sim.engine.world import SimNode, World
@@ -66,12 +66,12 @@ class ChainChecker:
                 header = effect.entry.message.header
                 self.multicast.setdefault((header.sender, header.seq), header)
                 self._contents.setdefault((header.sender, header.seq), effect.entry.message.content)
-        elif isinstance(effect, DeliverMessage) and node.id in self.honest:
+        elif isinstance(effect, ChainDeliver) and node.id in self.honest:
             self._check_delivery(node.id, effect)
 
     # -- MR §3 ---------------------------------------------------------------------------------------------
 
-    def _check_delivery(self, member: int, effect: DeliverMessage) -> None:
+    def _check_delivery(self, member: int, effect: ChainDeliver) -> None:
         sender, seq, _, content = effect.row
         what = f"member {member} delivers message {seq} of {sender}"
         last = self.last.get((member, sender), 0)

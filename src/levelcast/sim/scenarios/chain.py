@@ -18,7 +18,7 @@ from levelcast.byzantine.member import ChainMember
 from levelcast.byzantine.multicast import Counts
 from levelcast.byzantine.signatures import KeyedHash, KeyedHashVerifier
 from levelcast.byzantine.turns import BySlot, ByTurn, SendingTurns
-from levelcast.protocol.effects import DeliverMessage, Effect, Record, Send
+from levelcast.protocol.effects import ChainDeliver, Effect, Record, Send
 from levelcast.protocol.machine import Machine
 from levelcast.sim.chain.liars import STYLES, Liar
 from levelcast.sim.chain.nodes import ChainNode, carrier
@@ -134,7 +134,7 @@ class ChainHistory:
         """Crash honest members after single effects, as often as the seed has it."""
         if isinstance(effect, Send):
             self._kinds[type(effect.message).__name__] += 1
-        if self.faults_over or node.id in self.liars or not isinstance(effect, Record | Send | DeliverMessage):
+        if self.faults_over or node.id in self.liars or not isinstance(effect, Record | Send | ChainDeliver):
             return
         if self.crash_share and self.rng.random() < self.crash_share:
             node.crash()
