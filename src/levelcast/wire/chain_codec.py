@@ -1,7 +1,7 @@
 """Messages of chain multicast (MR §4): codec of `levelcast.wire.codec`, and the bytes that are signed and hashed.
 
     kind               sender     generation  body
-    32 ChainMessage    its author epoch       header, content (the rest)
+    32 ChainMessage    its author epoch       header, size u32, content
     33 ChainRequest    sender     epoch       [delivered u64], [citation], [member u16], flags u8: 1 pull
     34 ChainEvidence   sender     epoch       header, header
     35 ChainStatement  sender     epoch       [member u16, seq u64, digest 32 bytes, content digest 32 bytes], signature
@@ -156,7 +156,7 @@ def _unpack_signature(datagram: bytes, at: int) -> tuple[bytes, int]:
 
 def _encode_message(message: ChainMessage, domain: int) -> bytes:
     check_limit(message.content, MAX_CONTENT, "bytes of content")
-    body = _pack_header(message.header) + message.content
+    body = _pack_header(message.header) + COUNT.pack(len(message.content)) + message.content
     return seal_datagram(KIND_CHAIN_MESSAGE, domain, message.header.sender, message.epoch, body)
 
 
@@ -164,9 +164,10 @@ def _decode_message(datagram: bytes, _: int, sender: int, epoch: int) -> tuple[C
     header, at = _unpack_header(datagram, HEADER_SIZE)
     if header.sender != sender:
         bad_field("a message with another author than its datagram")
-    content = datagram[at:]
-    check_limit(content, MAX_CONTENT, "bytes of content")
-    return ChainMessage(epoch, header, content), len(datagram)
+    size, at = unpack_count(datagram, at, MAX_CONTENT)
+    if at + size > len(datagram):
+        raise Malformed(Reason.TRUNCATED_BODY)
+    return ChainMessage(epoch, header, datagram[at : at + size]), at + size
 
 
 def _encode_request(message: ChainRequest, domain: int) -> bytes:
