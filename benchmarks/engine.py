@@ -29,6 +29,8 @@ from levelcast.records import RecordArray, orders
 
 COMMANDS, SYMBOLS, BATCH = 10_000_000, 1_000, 100_000
 PEER_COMMANDS, RUNS, LIVE = 200_000, 3, 1_000_000
+TARGET = 6_000_000
+"""Commands per second of a quiet core."""
 QUICK = 200
 """A quick run does this many times less."""
 CME = "cme_es_mbo_20231225/esh4-glbx-mdp3-20231225.mbo.dbn.zst"
@@ -48,6 +50,7 @@ def run(options: Options) -> Result:
         name = "with ledger, limits and events" if accounts else "without accounts"
         rows.append((name, len(flow), rates[accounts], trades, live))
     result.tables.append(Table("Generated flow", ("engine", "commands", "commands/s", "trades", "live"), rows))
+    result.figures.append(Figure("commands of CPU time, all on", rates[True], "/s", "target", TARGET))
     _compare(result, flow[: PEER_COMMANDS // less], rates[True])
     _snapshots(result, LIVE // less)
     _recorded(result, runs)
