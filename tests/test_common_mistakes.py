@@ -158,7 +158,7 @@ def no_multicast(setup: Setup) -> None:
                 raise OSError(19, "No such device")
             super().setsockopt(*arguments)
 
-    setup.monkeypatch.setattr(sockets, "_udp", lambda: Socket(socket.AF_INET, socket.SOCK_DGRAM))
+    setup.monkeypatch.setattr(sockets, "udp", lambda: Socket(socket.AF_INET, socket.SOCK_DGRAM))
 
 
 def no_java(setup: Setup) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from levelcast.keys import roles
 from levelcast.keys.roles import RULES, SEALED_BY_SOURCE, is_authored, may_send
 from levelcast.keys.statement import AUTHORITY, ROLES
 from levelcast.wire import codec
+from levelcast.wire.chain_messages import ChainEvidence, ChainMessage, ChainRequest, ChainStatement
 from levelcast.wire.messages import (
     Beat,
     CatchUp,
@@ -22,6 +25,7 @@ from levelcast.wire.messages import (
     Join,
     LineHolders,
     LineRequest,
+    Parity,
     PathRow,
     Probe,
     Promised,
@@ -31,20 +35,23 @@ from levelcast.wire.messages import (
     Ring,
     Token,
 )
+from levelcast.wire.wide_messages import WideData, WideMessage
 
 KINDS = {message: kind.kind for message, kind in codec._CODECS.items()}
+WIDE = get_args(WideMessage)
+CHAIN = (ChainMessage, ChainRequest, ChainEvidence, ChainStatement)
 SENDERS = {
     "receiver": (
         *(Token, Beat, Request, Repair, CatchUp, CatchUpPackets, Fault, Join, Promised),
-        *(LineRequest, PathRow, ReleaseRow, Probe, Echo),
+        *(LineRequest, PathRow, ReleaseRow, Probe, Echo, *WIDE, *CHAIN),
     ),
     "secondary": (
         *(Request, Repair, CatchUp, CatchUpPackets, GroupToken, GroupRequest),
-        *(LineRequest, PathRow, ReleaseRow, Probe, Echo),
+        *(LineRequest, PathRow, ReleaseRow, Probe, Echo, *WIDE),
     ),
     "reformation": (Repair, Invite, Ring, GroupInvite, Group, LineHolders, LineRequest, PathRow, Probe, Echo),
-    "floor": (PathRow, Probe, Echo),
-    "operator": (PathRow, Probe, Echo),
+    "floor": (PathRow, Probe, Echo, Parity),
+    "operator": (PathRow, Probe, Echo, Parity),
     "authority": (),
 }
 
@@ -75,7 +82,7 @@ def test_each_role_sends_its_kinds_and_no_others(role: str) -> None:
 
 def test_messages_that_others_pass_on_are_authored() -> None:
     assert {kind for kind in KINDS.values() if is_authored(kind)} == {
-        KINDS[each] for each in (Token, Ring, Group, LineHolders)
+        KINDS[each] for each in (Token, Ring, Group, LineHolders, WideData, ChainMessage)
     }
 
 

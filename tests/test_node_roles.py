@@ -29,7 +29,7 @@ NAMES = {"receiver": "tokyo-1", "secondary": "tokyo-2", "reformation": "reform-l
 
 LINE = {
     *("name", "id", "role", "stripe", "part", "site", "network", "clock_trusted", "datagrams_in", "datagrams_out"),
-    *("unknown_peer", "send_refused", "malformed", "namesakes", "reports", "lost_on_purpose"),
+    *("unknown_peer", "unknown_address", "send_refused", "malformed", "namesakes", "reports", "lost_on_purpose"),
 }
 PAGE = LINE | {
     *("version", "pid", "now_ns", "uptime_s", "cpu_s", "rss_bytes", "clock", "journal_bytes"),

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from levelcast.byzantine.config import ChainConfig
 from levelcast.byzantine.graph import VersionNode
-from levelcast.byzantine.ledger import NO_DIGEST, Ledger
+from levelcast.byzantine.ledger import NO_DIGEST, ChainLedger
 from levelcast.byzantine.multicast import ChainMulticast
 from levelcast.protocol.effects import Effect
 from levelcast.wire.chain_messages import ChainStatement, Citation, DeliveredRow
@@ -91,7 +91,7 @@ def is_enough(config: ChainConfig, supporters: set[int]) -> bool:
 
 
 def rows_for(
-    ledger: Ledger, config: ChainConfig, above: tuple[int, ...] | None, settled: Iterable[Citation]
+    ledger: ChainLedger, config: ChainConfig, above: tuple[int, ...] | None, settled: Iterable[Citation]
 ) -> list[DeliveredRow]:
     """Return the rows of a statement: the first deliveries above a vector, and those of these versions."""
     wanted = {(ref.sender, ref.seq) for ref in settled}

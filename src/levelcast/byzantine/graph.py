@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from levelcast.byzantine.config import ChainConfig, Reading
-from levelcast.byzantine.ledger import Ledger
+from levelcast.byzantine.ledger import ChainLedger
 from levelcast.wire.chain_messages import ChainMessage, Citation
 
 Place = tuple[int, int]
@@ -64,7 +64,7 @@ class VersionNode:
 class Graph:
     """All versions that are not settled, and those that are but whose content is still held."""
 
-    def __init__(self, config: ChainConfig, ledger: Ledger) -> None:
+    def __init__(self, config: ChainConfig, ledger: ChainLedger) -> None:
         self._config = config
         self._ledger = ledger
         self._bit = {member: 1 << index for index, member in enumerate(config.members)}
@@ -205,7 +205,7 @@ class Graph:
         return sum(len(node.message.sealed) for node in self.nodes.values() if node.message is not None)
 
 
-def is_settled_for(ledger: Ledger, ref: Citation) -> bool:
+def is_settled_for(ledger: ChainLedger, ref: Citation) -> bool:
     """Return whether an old citation means a settled version (C-10): its digest stays for that."""
     return ledger.is_settled(ref)
 

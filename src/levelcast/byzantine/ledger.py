@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from levelcast.wire.chain_messages import DIGEST_SIZE, Citation, DeliveredRow
 
 
-class Ledger:
+class ChainLedger:
     """Deliveries by sender, in order of their numbers."""
 
     def __init__(self, members: tuple[int, ...]) -> None:

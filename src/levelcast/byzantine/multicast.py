@@ -26,7 +26,7 @@ from levelcast.byzantine.conviction import Convictions
 from levelcast.byzantine.digests import Author, cite, conflict
 from levelcast.byzantine.graph import Graph, VersionNode
 from levelcast.byzantine.image import ChainImage
-from levelcast.byzantine.ledger import Ledger
+from levelcast.byzantine.ledger import ChainLedger
 from levelcast.byzantine.signatures import Signer, Verifier
 from levelcast.protocol.effects import GROUP, ChainDeliver, ChainDirect, Effect, Record, Send
 from levelcast.wire.chain_codec import MAX_ACKS, pack_content, unpack_content
@@ -77,7 +77,7 @@ class ChainMulticast:
         self, config: ChainConfig, me: int, signer: Signer, verifier: Verifier, image: ChainImage, now: int
     ) -> None:
         self.config, self.me = config, me
-        self.ledger = Ledger(config.members)
+        self.ledger = ChainLedger(config.members)
         self.graph = Graph(config, self.ledger)
         self.convictions = Convictions(config, me, verifier)
         self.author = Author(me, config.domain, config.epoch, signer)

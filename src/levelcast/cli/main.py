@@ -66,7 +66,7 @@ COMMANDS = {
     ),
     "up": CommandEntry(
         "live.up:up",
-        "Run all nodes of a network as processes on this machine over loopback multicast, then compare the tapes.",
+        "Run all nodes of a network as processes on this machine over loopback, then compare the tapes.",
     ),
     "node": CommandEntry(
         "live.node:node", "Run one node of a network: a receiver, a secondary, a reformation server or a floor."
@@ -120,7 +120,7 @@ COMMANDS = {
         "plan.make:app",
         "Assign symbols to sessions and sessions to multicast groups, so that subscribers filter little.",
     ),
-    "sim": CommandEntry("sim.histories:sim", "Run random fault histories and check every guarantee of the ring."),
+    "sim": CommandEntry("sim.histories:sim", "Run random fault histories and check every guarantee."),
     "sweep": CommandEntry(
         "sim.sweep:sweep_command",
         "Run every combination of parameter values with every seed on Spark, one row per history.",

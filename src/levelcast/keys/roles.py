@@ -15,9 +15,11 @@ from typing import NamedTuple
 
 from levelcast.keys.statement import FLOOR, OPERATOR, RECEIVER, REFORMATION, SECONDARY
 from levelcast.native.layout import KIND_DATA
+from levelcast.wire.chain_codec import KIND_CHAIN_MESSAGE
 from levelcast.wire.codec import KIND_PATH_ROW, KIND_RELEASE_ROW, KIND_REPAIR
 from levelcast.wire.group_codec import KIND_GROUP
 from levelcast.wire.line_codec import KIND_LINE_HOLDERS
+from levelcast.wire.parity import KIND_PARITY
 from levelcast.wire.reformation_codec import KIND_INVITE, KIND_JOIN, KIND_RING
 from levelcast.wire.token_codec import (
     KIND_BEAT,
@@ -26,9 +28,11 @@ from levelcast.wire.token_codec import (
     KIND_REQUEST,
     KIND_TOKEN,
 )
+from levelcast.wire.wide_codec import KIND_WIDE_DATA
 
 KIND_FAULT, KIND_PROMISED, KIND_GROUP_TOKEN, KIND_GROUP_REQUEST, KIND_GROUP_INVITE = 6, 9, 11, 12, 13
 KIND_PROBE, KIND_ECHO, KIND_LINE_REQUEST = 15, 16, 19
+WIDE_GROUP_KINDS, CHAIN_KINDS = range(23, 32), range(32, 36)
 
 _PRIMARIES = frozenset({RECEIVER})
 _SECONDARIES = frozenset({SECONDARY})
@@ -67,6 +71,9 @@ RULES: dict[int, KindRule] = {
     KIND_ECHO: KindRule(_ALL),
     KIND_PATH_ROW: KindRule(_ALL),
     KIND_RELEASE_ROW: KindRule(_RELEASING),
+    KIND_PARITY: KindRule(frozenset({FLOOR, OPERATOR})),
+    **{kind: KindRule(_RELEASING, authored=kind == KIND_WIDE_DATA) for kind in WIDE_GROUP_KINDS},
+    **{kind: KindRule(_PRIMARIES, authored=kind == KIND_CHAIN_MESSAGE) for kind in CHAIN_KINDS},
 }
 """Every kind but Data. Timing records and membership are packets of source 0, which only the operator can seal."""
 

@@ -40,7 +40,9 @@ Seeds = Annotated[
 
 
 def sim(
-    scenario: Annotated[str, option("Scenario to simulate.", metavar="|".join((*SCENARIOS, steady.NAME)))] = "ring",
+    scenario: Annotated[
+        str, option(f"Scenario to simulate: {', '.join((*SCENARIOS, steady.NAME))}.", metavar="SCENARIO")
+    ] = "ring",
     seeds: Seeds = None,
     jobs: Annotated[int, option("Number of processes.", min=1, unset="one per core")] = os.cpu_count() or 1,
     without: Annotated[
