@@ -1,4 +1,4 @@
-"""What the public sees of the engine's events: everything but accounts and client order ids (MS §7.3).
+"""Public part of the engine's events: everything but accounts and client order ids (MS §7.3).
 
 Orders of a sealed round become public when the round is over (M11). Refusals, payments and limits stay private.
 """

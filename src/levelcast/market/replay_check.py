@@ -16,7 +16,7 @@ from levelcast.records import RecordArray
 
 @dataclass
 class CheckCounts:
-    """What was compared, and what was equal."""
+    """Counts of compared and of equal rows and levels."""
 
     rows: int = 0
     equal_rows: int = 0

@@ -21,7 +21,7 @@ from levelcast.records import RecordArray
 
 @dataclass
 class SymbolReplay:
-    """What was found for a symbol."""
+    """Result of a replay for a symbol."""
 
     symbol: str
     times: list[int] = field(default_factory=list)

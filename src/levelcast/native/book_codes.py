@@ -61,7 +61,7 @@ class MatchRule(IntEnum):
 
 
 class PriceRule(IntEnum):
-    """Whose price a trade in continuous trading has (M4)."""
+    """Rule for the price of a trade in continuous trading (M4)."""
 
     RESTING = 0
     BUYER = 1

@@ -469,10 +469,10 @@ def keeps_place(order: BookOrder, bound: int, stop: int, left: int) -> bool:
 
 
 def ends(order: BookOrder, size: int) -> bool:
-    """Whether a replacement's size, the filled part included, ends an order (M5)."""
+    """Return whether a replacement's size, the filled part included, ends an order (M5)."""
     return size <= order.filled
 
 
 def expires(order: BookOrder) -> bool:
-    """Whether an order ends with the day."""
+    """Return whether an order ends with the day."""
     return order.tif != TILL_CANCEL

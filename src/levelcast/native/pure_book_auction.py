@@ -100,7 +100,7 @@ def cross(book: BookKernel, listing: Listing) -> None:
 
 
 def is_for_cross(order: BookOrder) -> bool:
-    """Whether an order in the book was only for the auction."""
+    """Return whether an order in the book was only for the auction."""
     return order.tif in (AT_OPEN, AT_CLOSE) or order.type == MARKET
 
 
@@ -162,7 +162,7 @@ def sealed_round(book: BookKernel, listing: Listing) -> None:
 
 
 def is_bid_for(bid: BookOrder, lot: BookOrder) -> bool:
-    """Whether a bid reaches the reserve for the complete lot, and is another owner's."""
+    """Return whether a bid reaches the reserve for the complete lot, and is another owner's."""
     newer, older = (bid, lot) if bid.id > lot.id else (lot, bid)
     return bid.bound >= lot.bound and bid.left >= lot.left and not matching.are_kept_apart(newer, older)
 

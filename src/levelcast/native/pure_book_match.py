@@ -38,13 +38,13 @@ def is_continuous(listing: Listing) -> bool:
 
 
 def gathers(listing: Listing) -> bool:
-    """Whether orders wait for an auction."""
+    """Return whether orders wait for an auction."""
     rule = listing.settings[InstrumentSetting.MATCH_RULE]
     return listing.phase in CALL_PHASES or (listing.phase == BookPhase.TRADING and rule == MatchRule.BATCH)
 
 
 def reaches(order: BookOrder, price: int) -> bool:
-    """Whether the order may trade at the price."""
+    """Return whether the order may trade at the price."""
     return order.bound >= price if order.side == BUY else order.bound <= price
 
 
@@ -134,7 +134,7 @@ def match(book: BookKernel, taker: BookOrder) -> BookReason:
 
 
 def can_fill(taker: BookOrder) -> bool:
-    """Whether all of an order can trade at once (fill or kill). Own orders and the band limit it."""
+    """Return whether all of an order can trade at once (fill or kill). Own orders and the band limit it."""
     wanted = taker.left
     for maker in taker.listing.other(taker.side).ranked():
         if not reaches(taker, maker.bound):

@@ -101,7 +101,7 @@ def _payment(book: BookKernel, command: Command, sign: int) -> BookReason:
 
 
 def can_withdraw(balance: Balance | None, amount: int) -> bool:
-    """Whether the amount is free: what is reserved stays, and nothing is lent."""
+    """Return whether the amount is free: what is reserved stays, and nothing is lent."""
     return balance is not None and balance.free >= amount
 
 

@@ -12,7 +12,7 @@ from levelcast.native.book_codes import BUY, MARKET, UNDEFINED, BookPhase
 
 
 class Balance:
-    """What an account has of an asset (S1), and its limits for it."""
+    """Balance of an account in an asset (S1), and its limits for it."""
 
     __slots__ = ("account", "allowed", "asset", "free", "reserved", "short")
 

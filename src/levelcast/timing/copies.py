@@ -29,7 +29,7 @@ MOST_PARITY = 64
 
 
 class Copies(NamedTuple):
-    """What one receiver gets in addition."""
+    """Additional copies for one receiver."""
 
     tokens: int = 0
     """Further copies of each token, on the beats after that of the second copy."""

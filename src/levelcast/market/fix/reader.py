@@ -49,7 +49,7 @@ class Message:
 
     @property
     def has_layout(self) -> bool:
-        """Whether the fields of the type are known, so that an application can support it."""
+        """Return whether the fields of the type are known, so that an application can support it."""
         return self.type in LAYOUTS
 
     def __repr__(self) -> str:

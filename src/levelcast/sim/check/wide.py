@@ -31,7 +31,7 @@ LifeId = tuple[int, int]
 
 @dataclass(slots=True)
 class WideSent:
-    """What a message is, by its source."""
+    """Content of a message, by its source."""
 
     parts: dict[int, bytes]
     count: int
