@@ -1,7 +1,8 @@
 """Functions that run per record or per datagram: compiled where a compiler was available, else in Python.
 
-`levelcast.native.pure_core` specifies each function, and `_core.c` is the faster version; `pure_mold` and `_mold.c` are
-the same for the edge. No other code depends on which of the two is used; LEVELCAST_PURE=1 selects the Python versions.
+`levelcast.native.pure_core` specifies each function, and `_core.c` is the faster version. The same holds for the edge
+(`pure_mold`), the planner (`pure_planner`), sealed packets (`pure_seal`) and the matching engine (`pure_book`). No
+other code depends on which of the two is used; LEVELCAST_PURE=1 selects the Python versions.
 """
 
 from __future__ import annotations
