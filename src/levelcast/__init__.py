@@ -2,7 +2,7 @@
 
 The protocol packages do no I/O: a driver, such as the simulator in `levelcast.sim`, runs them. A program that
 reads the feed uses `levelcast.Subscriber` (docs/edge.md). A program of a trading floor uses `levelcast.Publisher`
-(docs/operations.md). Each is loaded on first use.
+(docs/operations.md). A program of a wide-area group uses `levelcast.Group` (docs/group.md). Each is loaded on first use.
 """
 
 from importlib import import_module
@@ -11,13 +11,22 @@ from typing import TYPE_CHECKING
 from levelcast.version import __version__
 
 if TYPE_CHECKING:
+    from levelcast.client.group import WideGroup as Group
     from levelcast.client.publisher import Publisher
     from levelcast.client.subscriber import Subscriber
 
-__all__ = ["Publisher", "Subscriber", "__version__"]
+__all__ = ["Group", "Publisher", "Subscriber", "__version__"]
+
+_PLACES = {
+    "Group": ("levelcast.client.group", "WideGroup"),
+    "Publisher": ("levelcast.client.publisher", "Publisher"),
+    "Subscriber": ("levelcast.client.subscriber", "Subscriber"),
+}
+"""Module and class of each name. `wire` has another `Group`, the message that forms a secondary ring."""
 
 
 def __getattr__(name: str) -> object:
-    if name not in ("Publisher", "Subscriber"):
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"levelcast.client.{name.lower()}"), name)
+    module, attribute = _PLACES[name]
+    return getattr(import_module(module), attribute)

@@ -140,6 +140,16 @@ class GroupProcess(Machine):
         return not self.entries and not self._queued
 
     @property
+    def is_flushed(self) -> bool:
+        """Return whether everything that was sent here is known to be received by all."""
+        return not self._queued and self._receipts.own.settled == self._receipts.number
+
+    @property
+    def all_leave(self) -> bool:
+        """Return whether this process and all other members have requested to leave: nobody forms another view."""
+        return self._may_leave() and set(self.members) - {self.process} <= self._views.leaving
+
+    @property
     def room(self) -> int:
         """Return the number of packets that may be sent now."""
         if not self.life or self.removed or self.leaving or len(self._history) > MAX_BARRIERS:
