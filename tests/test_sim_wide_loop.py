@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from levelcast.overlay.wide.choices import WIDE_PROTOCOLS, Choices, CopiesBy
-from levelcast.overlay.wide.plan import MessagePlan
 from levelcast.overlay.wide.measure import kind_of
+from levelcast.overlay.wide.plan import MessagePlan
 from levelcast.sim.wide.loop import BEGIN_NS, GroupLoop, Lost
 from levelcast.wire.messages import Message
 from tests.wide_parts import MS, H, K, O, U, equal_matrix, group, tt_matrix

@@ -2,7 +2,7 @@
 
 The protocol packages do no I/O: a driver, such as the simulator in `levelcast.sim`, runs them. A program that
 reads the feed uses `levelcast.Subscriber` (docs/edge.md). A program of a trading floor uses `levelcast.Publisher`
-(docs/operations.md). A program of a wide-area group uses `levelcast.Group` (docs/group.md). Each is loaded on first use.
+(docs/operations.md). One of a wide-area group uses `levelcast.Group` (docs/group.md). Each is loaded on first use.
 """
 
 from importlib import import_module

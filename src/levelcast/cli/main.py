@@ -83,6 +83,10 @@ COMMANDS = {
     "watch": CommandEntry(
         "live.watch:watch", "Print the trades of a region's edge: a table on a terminal, CSV otherwise."
     ),
+    "group": CommandEntry(
+        "live.group:group",
+        "Send messages to all receivers without multicast, with the protocols of wide-area groups.",
+    ),
     "disk": CommandEntry(
         "live.disk:app",
         "Create a node's journal before its first start, and replace it with a new life after its disk is lost.",

@@ -97,7 +97,8 @@ class WideGroup:
             defer_ns=round(defer_s * 1e9),
             spacing_ns=round(spacing_s * 1e9),
         )
-        self._node = members[name]
+        self._receiver = members[name]
+        self.socket: GroupSocket | None = None
         self._ids = {each.name: each.id for each in members.values()}
         self._names = {each.id: each.name for each in members.values()}
         self._impair, self._seed, self._start_s = impair, seed, start_s
@@ -110,6 +111,11 @@ class WideGroup:
         """Called with each effect of the protocol and the time, by measurements."""
 
     # -- status -------------------------------------------------------------------------------------------
+
+    @property
+    def node(self) -> int:
+        """Identifier of this receiver."""
+        return self._receiver.id
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -159,17 +165,17 @@ class WideGroup:
 
     async def start(self) -> None:
         """Open the socket, and wait until this process is a member."""
-        own, peers = group_addresses(self.network, self._node)
+        own, peers = group_addresses(self.network, self._receiver)
         stripe = self.network.stripes[0]
         impairment = None
         if self._impair:
             links = links_to(self.network, place_of(self.network, self.name))
             impairment = Impairment(links, crc32(f"{self._seed} {self.name}".encode()))
         now = time.time_ns()
-        self.socket = GroupSocket(own, peers, domain_of(self.network.id, stripe.index), impairment)
+        self.socket = opened = GroupSocket(own, peers, domain_of(self.network.id, stripe.index), impairment)
         self._closed = False
-        self.process = GroupProcess(self.config, self._node.id, now, incarnation=now, joins=True, founds=True)
-        asyncio.get_running_loop().add_reader(self.socket.fileno, self._turn)
+        self.process = GroupProcess(self.config, self.node, now, incarnation=now, joins=True, founds=True)
+        asyncio.get_running_loop().add_reader(opened.fileno, self._turn)
         self._turn()
         try:
             async with asyncio.timeout(self._start_s):
@@ -182,7 +188,8 @@ class WideGroup:
             raise
 
     def _why_not_started(self) -> str:
-        silent = [name for name, each in self._ids.items() if each != self._node.id and each not in self.socket.heard]
+        heard = self.socket.heard if self.socket is not None else set()
+        silent = [name for name, each in self._ids.items() if each != self.node and each not in heard]
         if silent:
             who = ", ".join(silent)
             return (
@@ -207,7 +214,7 @@ class WideGroup:
 
     def close(self) -> None:
         """Stop at once: for the others this process has failed, unless it has left."""
-        if self._closed:
+        if self._closed or self.socket is None:
             return
         self._closed = True
         if self._timer is not None:
@@ -232,15 +239,17 @@ class WideGroup:
 
     def _turn(self) -> None:
         """Receive, run one step, and perform its effects."""
+        now = time.time_ns()
         try:
-            now = time.time_ns()
-            self._perform(self.process.step(self.socket.receive(now), now), now)
+            arrived = self.socket.receive(now) if self.socket is not None else []
+            self._perform(self.process.step(arrived, now), now)
         except Exception as error:  # for whoever waits: a callback of the event loop has no caller
             self._error = error
             self.close()
 
     def _perform(self, effects: list[Effect], now: int) -> None:
-        self.socket.send(each for each in effects if isinstance(each, Send))
+        if self.socket is not None:
+            self.socket.send(each for each in effects if isinstance(each, Send))
         for effect in effects:
             if isinstance(effect, WideDeliver):
                 self._messages.append(GroupMessage(self._names[effect.id.source], effect.payload))
@@ -259,7 +268,8 @@ class WideGroup:
         """Set the timer of the next turn."""
         if self._timer is not None:
             self._timer.cancel()
-        times = [each for each in (self.process.wake_ns, self.socket.next_ns) if each is not None]
+        delayed_ns = self.socket.next_ns if self.socket is not None else None
+        times = [each for each in (self.process.wake_ns, delayed_ns) if each is not None]
         if times and not self._closed:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(max(0, min(times) - now) / 1e9, self._turn)

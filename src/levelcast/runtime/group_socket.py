@@ -80,12 +80,14 @@ class GroupSocket:
 
     def receive(self, now: int) -> list[Message]:
         """Return the messages that have arrived."""
-        arrivals = [each for each in native.drain(self.fileno, MAX_DRAIN, *self.address) if self._is_known(each)]
+        drained: Iterable[Arrival] = native.drain(self.fileno, MAX_DRAIN, *self.address)
+        arrivals = [each for each in drained if self._is_known(each)]
         if self._impairment is not None:
             self._impairment.hold(arrivals)
             arrivals = self._impairment.due(now)
         messages = []
         for datagram, _, _ in arrivals:
+            assert isinstance(datagram, bytes)  # `native.drain` does not join packets
             try:
                 domain, message = decode(datagram)
             except Malformed as malformed:
@@ -99,8 +101,9 @@ class GroupSocket:
 
     def _is_known(self, arrival: Arrival) -> bool:
         """Return whether a datagram is from the process that it names; set the address of that process."""
-        via = self._via.get(arrival[1])
-        if via is None or sender_of(arrival[0]) != via.node:
+        datagram, source, _ = arrival
+        via = self._via.get(source)
+        if via is None or not isinstance(datagram, bytes) or sender_of(datagram) != via.node:
             self.counts.unknown_address += 1
             return False
         self.heard.add(via.node)

@@ -38,11 +38,11 @@ class MessageTimes:
 class BufferMeter:
     """Messages that one process keeps, over time."""
 
-    def __init__(self, now: int) -> None:
+    def __init__(self) -> None:
         self.kept_ns = 0
         """Time for which messages were kept, summed over the messages."""
         self.most = 0
-        self._kept, self._since_ns = 0, now
+        self._kept = self._since_ns = 0
 
     def set(self, kept: int, now: int) -> None:
         self.kept_ns += self._kept * (now - self._since_ns)
@@ -77,9 +77,7 @@ class GroupFigures(NamedTuple):
         return self.data + self.statements
 
 
-def figures_of(
-    times: Collection[MessageTimes], sent: Mapping[str, int], meters: Iterable[BufferMeter]
-) -> GroupFigures:
+def figures_of(times: Collection[MessageTimes], sent: Mapping[str, int], meters: Iterable[BufferMeter]) -> GroupFigures:
     """Return the figures of messages that are all delivered and known to be received."""
     meters = list(meters)
     delivered = [(at - each.sent_ns) / MS for each in times for at in each.delivered_ns.values()]

@@ -122,9 +122,7 @@ class GroupHistory:
         self._incarnations[node.id] += 1
         if node.id in self._spares:
             incarnation += 1
-        return GroupProcess(
-            self.config, node.id, node.local_ns, incarnation=incarnation, joins=joins, founds=founds
-        )
+        return GroupProcess(self.config, node.id, node.local_ns, incarnation=incarnation, joins=joins, founds=founds)
 
     # -- faults -------------------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ class GroupLoop:
         self.sent: Counter[str] = Counter()
         """Datagrams by kind: copies of messages, statements."""
         self.datagrams = 0
-        self.buffers = {each: BufferMeter(self.now) for each in config.members}
+        self.buffers = {each: BufferMeter() for each in config.members}
         self._jitter_ns, self._lost = jitter_ns, lost or {}
         self._heap: list[tuple[int, int, int, Message | None]] = []
         self._sequence = 0
@@ -109,4 +109,3 @@ class GroupLoop:
     def _push(self, at_ns: int, process: int, message: Message | None) -> None:
         self._sequence += 1
         heapq.heappush(self._heap, (at_ns, self._sequence, process, message))
-
