@@ -24,7 +24,8 @@ def network() -> Network:
 
 def three(network: Network, **options: Any) -> list[WideGroup]:
     port = free_ports(3)
-    return [levelcast.Group(network, name, port=port, **{"protocol": "M", "start_s": 20.0} | options) for name in NAMES]
+    given: dict[str, Any] = {"protocol": "M", "start_s": 20.0, "port": port} | options
+    return [levelcast.Group(network, name, **given) for name in NAMES]
 
 
 def together(groups: list[WideGroup], what: Callable[[list[WideGroup]], Coroutine[Any, Any, None]]) -> None:
@@ -173,7 +174,7 @@ def test_a_removed_process_raises_instead_of_waiting(network: Network) -> None:
         await a.flush()
         while b.members != ("a-1", "b-1"):
             await asyncio.sleep(0.01)
-        del c._schedule  # type: ignore[method-assign]
+        del c._schedule
         loop.add_reader(c.socket.fileno, c._turn)
         with pytest.raises(NetError, match="c-1: removed from the group, because the others did not hear it for 2"):
             await drained(c)

@@ -123,7 +123,7 @@ class Recorded(GroupLoop):
     """Records what is sent, and loses the first copies on some paths."""
 
     def __init__(self, name: str | Choices, lost_once: set[tuple[int, int]]) -> None:
-        config = group(name, tt_matrix((H, U, O, K), lossless=True), near_ns=45 * MS, margin_ns=10 * MS)
+        config = group(name, tt_matrix((H, U, O, K), loss=0.0), near_ns=45 * MS, margin_ns=10 * MS)
         losing = {pair: self._once(pair) for pair in lost_once}
         self.log: list[tuple[int, int, int, str]] = []
         super().__init__(config, 1, lost=losing)

@@ -33,6 +33,7 @@ from levelcast.overlay.wide.matrix import NEAR_NS
 from levelcast.overlay.wide.process import GroupProcess
 from levelcast.protocol.effects import Effect, Send, WideDeliver, WideInstall
 from levelcast.runtime.group_setup import (
+    ALLOWED_LOSS,
     group_addresses,
     group_config,
     group_members,
@@ -69,6 +70,7 @@ class WideGroup:
         near_s: float = NEAR_NS / 1e9,
         defer_s: float = 0.0,
         spacing_s: float = 0.0,
+        allowed_loss: float = ALLOWED_LOSS,
         impair: bool = False,
         seed: int = 1,
         port: int | None = None,
@@ -76,8 +78,9 @@ class WideGroup:
     ) -> None:
         """Prepare the process of a receiver. All processes need the same network file and the same options.
 
-        `copies` is "none", "sender" or "forwarded", by default that of the protocol. Confirmations wait up to `defer_s`
-        for a message to ride on. `spacing_s` is the time between copies. Processes up to `near_s` apart form subgroups.
+        `copies` is "none", "sender" or "forwarded", by default that of the protocol. Processes up to `near_s` apart are
+        a subgroup. Confirmations wait up to `defer_s` for a message to ride on. `allowed_loss` is the probability that
+        all copies to a receiver are lost, and `spacing_s` the time between copies.
         `impair` injects the delay and loss of the file's links. With `port` the receivers use the ports from that one
         on, in the file's order. `start_s` is the time in which the others must run.
         """
@@ -96,6 +99,7 @@ class WideGroup:
             near_ns=round(near_s * 1e9),
             defer_ns=round(defer_s * 1e9),
             spacing_ns=round(spacing_s * 1e9),
+            allowed_loss=allowed_loss,
         )
         self._receiver = members[name]
         self.socket: GroupSocket | None = None

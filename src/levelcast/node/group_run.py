@@ -26,7 +26,7 @@ from levelcast.overlay.wide.config import PACKET_BYTES
 from levelcast.overlay.wide.matrix import NEAR_NS
 from levelcast.overlay.wide.measure import BufferMeter, GroupFigures, MessageTimes, figures_of
 from levelcast.protocol.effects import Effect, WideDeliver, WideSettle
-from levelcast.runtime.group_setup import group_members
+from levelcast.runtime.group_setup import ALLOWED_LOSS, group_members
 from levelcast.wire.wide_messages import WideId
 
 PATIENCE_S = 30.0
@@ -53,6 +53,7 @@ class GroupRunOptions(NamedTuple):
     seed: int = 1
     port: int | None = None
     start_s: float = START_S
+    allowed_loss: float = ALLOWED_LOSS
 
 
 class MemberCounts(NamedTuple):
@@ -101,6 +102,7 @@ class GroupMember:
             seed=options.seed,
             port=options.port,
             start_s=options.start_s,
+            allowed_loss=options.allowed_loss,
         )
         self._processes = self.group.config.members
         self.own = range(self._processes.index(self.group.node), options.messages, len(self._processes))

@@ -21,6 +21,8 @@ ALIVE_NS = 250 * MS
 """Interval of signs of life of real processes."""
 MARGIN_NS = 20 * MS
 """Time after which a confirmation is overdue, beyond the delays and twice the largest jitter."""
+ALLOWED_LOSS = 0.001
+"""Probability that all copies to a receiver are lost, for the protocols with copies."""
 MAX_PORT = 65_535
 
 
@@ -73,6 +75,7 @@ def group_config(
     defer_ns: int = 0,
     spacing_ns: int = 0,
     alive_ns: int = ALIVE_NS,
+    allowed_loss: float = ALLOWED_LOSS,
 ) -> GroupConfig:
     """Return the configuration of the group of all receivers."""
     if (fault := choices.fault()) is not None:
@@ -86,6 +89,7 @@ def group_config(
         spacing_ns=spacing_ns,
         alive_ns=alive_ns,
         near_ns=near_ns,
+        allowed_loss=allowed_loss,
     )
 
 

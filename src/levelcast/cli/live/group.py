@@ -32,6 +32,7 @@ from levelcast.node.group_run import (
 from levelcast.overlay.wide.choices import WIDE_PROTOCOLS, CopiesBy
 from levelcast.overlay.wide.measure import GroupFigures
 from levelcast.runtime.group_setup import (
+    ALLOWED_LOSS,
     group_config,
     group_members,
     group_network,
@@ -73,6 +74,10 @@ def group(
     copies: Annotated[
         str | None, option(f"Additional copies: {', '.join(CopiesBy)}.", metavar="BY", unset="the protocol's")
     ] = None,
+    allowed_loss: Annotated[
+        float,
+        option("Probability that all copies to a receiver are lost, which decides their number.", metavar="RATIO"),
+    ] = ALLOWED_LOSS,
     messages: Annotated[int, option("Number of messages, sent by the receivers in turn.", min=1)] = 100,
     every: Annotated[str, option("Interval between messages.", metavar="TIME")] = "100ms",
     size: Annotated[int, option("Size of a message in bytes.", min=MIN_SIZE, max=MAX_SIZE)] = 64,
@@ -125,6 +130,7 @@ def group(
         seed,
         None,
         duration_ns(start, "--start") / 1e9,
+        _checked_ratio(allowed_loss),
     )
     if protocol is None and (name is not None or copies is not None):
         raise typer.BadParameter(
@@ -144,6 +150,12 @@ def group(
     raise typer.Exit(0 if good else 1)
 
 
+def _checked_ratio(ratio: float) -> float:
+    if not 0 < ratio < 1:
+        raise typer.BadParameter(f"{ratio:g} is not a ratio above 0 and below 1", param_hint="--allowed-loss")
+    return ratio
+
+
 # -- comparison -------------------------------------------------------------------------------------------
 
 
@@ -154,6 +166,7 @@ def _compare(console: Console, network: Network, options: GroupRunOptions, *, as
         near_ns=round(options.near_s * 1e9),
         defer_ns=round(options.defer_s * 1e9),
         alive_ns=0,
+        allowed_loss=options.allowed_loss,
     )
     work = Workload(options.messages, round(options.every_s * 1e9), largest_jitter_ns(network), options.seed)
     found: dict[str, GroupFigures] = {}
