@@ -5,6 +5,7 @@ from __future__ import annotations
 from levelcast.errors import NetError
 from levelcast.network import Network
 from levelcast.network.addresses import core_addresses, large_sites, operator_address, ports_on_loopback, site_group
+from levelcast.network.packet_routes import packet_routes
 from levelcast.network.placement import places
 from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION, SECONDARY, RoleKind
 from levelcast.overlay.detours import Detours
@@ -68,7 +69,8 @@ def core_fanout(network: Network, stripe: int | str, node: int) -> Fanout:
     large = large_sites(network) if network.transport == "sites" else ()
     timing = network.timing(stripe)
     live_ns = max(LIVE_NS, 3 * len(network.receivers) * timing.slot_ns)
-    return Fanout(node, nodes, large, network.distance_ns, live_ns, max(live_ns, 3 * timing.resend_ns))
+    trees = {floor: tree.children() for floor, tree in packet_routes(network, stripe).items()}
+    return Fanout(node, nodes, large, network.distance_ns, live_ns, max(live_ns, 3 * timing.resend_ns), trees)
 
 
 def core_detours(network: Network, stripe: int | str, node: int) -> Detours:
