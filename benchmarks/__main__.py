@@ -47,6 +47,7 @@ from benchmarks import (
     sweep,
     throughput,
     together,
+    unicast,
     world,
 )
 from benchmarks.report import Options, Result, Stopwatch, machine_facts, show_facts, tell, write_json
@@ -60,6 +61,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "copies": copies.run,
     "beats": beats.run,
     "group": group.run,
+    "unicast": unicast.run,
     "paper": paper.run,
     "faults": faults.run,
     "engine": engine.run,

@@ -36,6 +36,8 @@ PLOTS = {
     "copies": ["copies.svg"],
     "beats": [],
     "clocks": [],
+    "group": ["group.svg"],
+    "unicast": [],
     "paper": ["paper-nacks.svg", "paper-tokens.svg"],
     "liveness": ["liveness.svg"],
     "journal": [],
