@@ -5,7 +5,7 @@
 Every node is a real process on loopback, without added loss or delay; multicast and unicast take turns. The rings are
 those of `benchmarks.beats`: two cores cannot run 21 members on schedule, so slots and β of the large ring are
 stretched, and its members do the same work less often. The rate is that of one floor with a receiver at its site and
-one at each of 4 others, which publishes as fast as the ring witnesses. Packets have the size of each transport's default.
+one at each of 4 others, which publishes as fast as the ring witnesses. Packets have the default size of the transport.
 """
 
 from __future__ import annotations
