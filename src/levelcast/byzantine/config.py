@@ -26,7 +26,9 @@ class ChainConfig:
     """The group: the same at all members."""
 
     members: tuple[int, ...]
-    """VersionNode ids in the order of their turns."""
+    """Node ids in the order of their turns."""
+    outside: tuple[int, ...] = ()
+    """Senders outside the group (MR §3): they send messages, and acknowledge none."""
     epoch: int = 1
     domain: int = 0
     patience_ns: int = 500_000_000
@@ -44,8 +46,15 @@ class ChainConfig:
     def __post_init__(self) -> None:
         if len(set(self.members)) != len(self.members) or not self.members:
             raise ValueError("a group needs members, each of them once")
+        if len(set(self.senders)) != len(self.senders):
+            raise ValueError("a sender outside the group is listed twice, or is a member; list each once")
         if self.window < 4 * self.n:
             raise ValueError(f"window {self.window} for {self.n} members; it must be at least {4 * self.n}")
+
+    @property
+    def senders(self) -> tuple[int, ...]:
+        """All that send messages, in the order of a vector {c_i}: members, then senders outside the group."""
+        return self.members + self.outside
 
     @property
     def n(self) -> int:

@@ -148,7 +148,7 @@ class Fetcher:
 
     def _note_behind(self, now: int) -> None:
         chain = self._chain
-        for index, member in enumerate(self._config.members):
+        for index, member in enumerate(self._config.senders):
             count = chain.ledger.count(member)
             highest = max((claim[index] for claim in chain.claims.values()), default=0)
             if highest <= count:
@@ -161,7 +161,7 @@ class Fetcher:
         claim = self._chain.claims.get(member)
         if claim is None:
             return False
-        return any(claim[self._config.members.index(each)] > self._chain.ledger.count(each) for each in late)
+        return any(claim[self._config.senders.index(each)] > self._chain.ledger.count(each) for each in late)
 
     def _evidence(self, now: int) -> dict[int, list[int]]:
         """Return the convicted members of which this one has no evidence, by the member that named them (C-8)."""
@@ -198,7 +198,7 @@ class Fetcher:
             effects.append(Send(request.sender, chain.author.statement(rows)))
             discarded |= {Citation(*row[:3]) for row in rows} - {node.ref for node in held}
         if discarded:
-            effects.append(ServeDelivered(request.sender, tuple(sorted(discarded))))
+            effects.append(ServeDelivered(request.sender, self._config.epoch, tuple(sorted(discarded))))
         for member in request.evidence:
             if member in chain.convictions:
                 effects.append(Send(request.sender, chain.convictions.evidence(member)))
@@ -214,8 +214,8 @@ class Fetcher:
 
     def _is_above(self, request: ChainRequest, ref: Citation) -> bool:
         """Return whether a version is undelivered at the member that requests, and fits its window."""
-        index = self._config.index(ref.sender)
-        count = request.delivered[index] if index is not None else 0
+        senders = self._config.senders
+        count = request.delivered[senders.index(ref.sender)] if ref.sender in senders else 0
         return count < ref.seq <= count + self._config.window
 
     def _repairs(self, messages: list[ChainMessage]) -> list[Repair]:

@@ -115,9 +115,13 @@ class Graph:
             child.parents.append(node)
             node.children.append(child)
             node.waiting += not child.done
-        self._pass_down(node, node.chains | self._bit[ref.sender], node.children)
+        self._pass_down(node, node.chains | self._own_bit(ref.sender), node.children)
         self._settle_from([node])
         return node
+
+    def _own_bit(self, sender: int) -> int:
+        """Return what the signature of a sender adds to chains: nothing, outside the group (MR §3)."""
+        return self._bit.get(sender, 0)
 
     def _pass_down(self, node: VersionNode, mask: int, children: Iterable[VersionNode]) -> None:
         todo = [(child, mask) for child in children]
@@ -126,7 +130,7 @@ class Graph:
             if mask & ~child.chains:
                 child.chains |= mask
                 if child.message is not None:
-                    below = child.chains | self._bit[child.ref.sender]
+                    below = child.chains | self._own_bit(child.ref.sender)
                     todo += [(each, below) for each in child.children]
 
     def delivered(self, node: VersionNode) -> None:
