@@ -216,7 +216,7 @@ def delivered_early() -> bool:
     stage.passes = lambda sender, to, message: (
         to != 4
         or not isinstance(message, Repair | ChainMessage | ChainStatement)
-        or all(item.epoch != 1 for item in getattr(message, "items", (message,)))
+        or all(getattr(item, "epoch", 0) != 1 for item in getattr(message, "items", (message,)))
     )
     stage.run(6)
     propose(stage, SECOND, 1, 2, 3)

@@ -2,7 +2,8 @@
 
 The protocol packages do no I/O: a driver, such as the simulator in `levelcast.sim`, runs them. A program that
 reads the feed uses `levelcast.Subscriber` (docs/edge.md). A program of a trading floor uses `levelcast.Publisher`
-(docs/operations.md). Each is loaded on first use.
+(docs/operations.md). `levelcast.ReliableMulticast` is a member of a group in which some may lie (docs/byzantine.md).
+Each is loaded on first use.
 """
 
 from importlib import import_module
@@ -12,12 +13,14 @@ from levelcast.version import __version__
 
 if TYPE_CHECKING:
     from levelcast.client.publisher import Publisher
+    from levelcast.client.reliable_multicast import ReliableMulticast
     from levelcast.client.subscriber import Subscriber
 
-__all__ = ["Publisher", "Subscriber", "__version__"]
+__all__ = ["Publisher", "ReliableMulticast", "Subscriber", "__version__"]
+_MODULES = {"Publisher": "publisher", "ReliableMulticast": "reliable_multicast", "Subscriber": "subscriber"}
 
 
 def __getattr__(name: str) -> object:
-    if name not in ("Publisher", "Subscriber"):
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"levelcast.client.{name.lower()}"), name)
+    return getattr(import_module(f"levelcast.client.{_MODULES[name]}"), name)

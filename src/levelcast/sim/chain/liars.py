@@ -27,7 +27,7 @@ from levelcast.byzantine.digests import Author, cite
 from levelcast.byzantine.epochs import EpochMember
 from levelcast.byzantine.member import ChainMember
 from levelcast.byzantine.outside import OutsideSender
-from levelcast.byzantine.signatures import KeyedHash
+from levelcast.byzantine.signatures import KeyedHash, Signer
 from levelcast.protocol.effects import GROUP, Effect, Send
 from levelcast.protocol.machine import Machine
 from levelcast.wire.chain_codec import epoch_bytes, pack_content, unpack_content
@@ -55,10 +55,13 @@ class Liar(Machine):
 
     LISTENS = ChainMember.LISTENS
 
-    def __init__(self, config: ChainConfig, me: int, make: MakeMember, rng: Random) -> None:
+    def __init__(
+        self, config: ChainConfig, me: int, make: MakeMember, rng: Random, signer: Signer | None = None
+    ) -> None:
+        """`signer` has the key of a real process."""
         self.config, self.me, self.rng = config, me, rng
         self.member = make()
-        self.author = Author(me, config.domain, config.epoch, KeyedHash(me))
+        self.author = Author(me, config.domain, config.epoch, signer or KeyedHash(me))
         self.others = [each for each in config.members if each != me]
         self.wake_ns: int | None = self.member.wake_ns
 
@@ -118,8 +121,10 @@ class TwoFaced(Liar):
 
     PARTS: ClassVar[int] = 2
 
-    def __init__(self, config: ChainConfig, me: int, make: MakeMember, rng: Random) -> None:
-        super().__init__(config, me, make, rng)
+    def __init__(
+        self, config: ChainConfig, me: int, make: MakeMember, rng: Random, signer: Signer | None = None
+    ) -> None:
+        super().__init__(config, me, make, rng, signer)
         self.faces = [self.member, *(make() for _ in range(self.PARTS - 1))]
         parts = self.PARTS
 
@@ -169,8 +174,10 @@ class Withholding(Liar):
 
 
 class Late(Liar):
-    def __init__(self, config: ChainConfig, me: int, make: MakeMember, rng: Random) -> None:
-        super().__init__(config, me, make, rng)
+    def __init__(
+        self, config: ChainConfig, me: int, make: MakeMember, rng: Random, signer: Signer | None = None
+    ) -> None:
+        super().__init__(config, me, make, rng, signer)
         self._held: list[tuple[int, int, Effect]] = []
         self._number = 0
 
@@ -208,8 +215,10 @@ class Unseen(Liar):
 
 
 class Forger(Liar):
-    def __init__(self, config: ChainConfig, me: int, make: MakeMember, rng: Random) -> None:
-        super().__init__(config, me, make, rng)
+    def __init__(
+        self, config: ChainConfig, me: int, make: MakeMember, rng: Random, signer: Signer | None = None
+    ) -> None:
+        super().__init__(config, me, make, rng, signer)
         self._seen: list[ChainMessage] = []
 
     def invent(self, batch: list[Message], now: int) -> Iterable[Effect]:
