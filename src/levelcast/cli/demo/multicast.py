@@ -21,22 +21,44 @@ from levelcast.wire.codec import decode
 
 RUN_S = 6
 LIAR = "dublin-1"
-FILE = """\
+_HEAD = """\
 [network]
 name = "a group with a liar"
 
 [core]
-group = "{group}"
+address = "{group}"
 port = {port}
 
 [timing]
-slot = "20 ms"
-hold = "1 s"
+slot = "20ms"
+hold = "2s"
 
-""" + "".join(
-    f'[[site]]\nname = "{site}"\n\n[[receiver]]\nname = "{site}-1"\nid = {number}\nsite = "{site}"\n\n'
-    for number, site in enumerate(("athens", "berlin", "cairo", "dublin"), 1)
-)
+[links]
+delay = "1ms"
+
+[[reformation]]
+name = "reform-1"
+id = 9
+site = "athens"
+
+"""
+_SITE = """\
+[[site]]
+name = "{site}"
+
+[[receiver]]
+name = "{site}-1"
+id = {number}
+site = "{site}"
+
+"""
+SITES = ("athens", "berlin", "cairo", "dublin")
+
+
+def demo_file(group: str, port: int) -> str:
+    """Return the network file of four members."""
+    sites = (_SITE.format(site=site, number=number) for number, site in enumerate(SITES, 1))
+    return _HEAD.format(group=group, port=port) + "".join(sites)
 
 
 def run_demo(*, as_json: bool) -> int:
@@ -48,7 +70,7 @@ def run_demo(*, as_json: bool) -> int:
 
     with tempfile.TemporaryDirectory(prefix="levelcast-multicast-") as directory:
         file = Path(directory) / "network.toml"
-        file.write_text(FILE.format(group="239.77.77.26", port=27_126), encoding="utf-8")
+        file.write_text(demo_file("239.77.77.26", 27_126), encoding="utf-8")
         subprocess.run(
             [sys.executable, "-m", "levelcast", "keys", "init", "--all", "--network", str(file)],
             check=True, stdout=subprocess.DEVNULL,
