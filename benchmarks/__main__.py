@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks import (
     beats,
+    chain,
     clocks,
     cluster,
     copies,
@@ -58,6 +59,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "hold": hold.run,
     "copies": copies.run,
     "beats": beats.run,
+    "chain": chain.run,
     "paper": paper.run,
     "faults": faults.run,
     "engine": engine.run,

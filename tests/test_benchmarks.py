@@ -35,6 +35,7 @@ PLOTS = {
     "hold": ["hold.svg"],
     "copies": ["copies.svg"],
     "beats": [],
+    "chain": [],
     "clocks": [],
     "paper": ["paper-nacks.svg", "paper-tokens.svg"],
     "liveness": ["liveness.svg"],

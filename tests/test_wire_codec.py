@@ -475,7 +475,7 @@ def test_a_damaged_body_is_rejected_or_has_one_encoding(message: Message, data: 
         (2, "<B", 1, Reason.VERSION_1),
         (2, "<B", 3, Reason.UNKNOWN_VERSION),
         (3, "<B", 0, Reason.UNKNOWN_KIND),
-        (3, "<B", 37, Reason.UNKNOWN_KIND),
+        (3, "<B", 38, Reason.UNKNOWN_KIND),
         (16, "<I", 2**32 - 1, Reason.WRONG_LENGTH),
         (20, "<B", 0, Reason.UNKNOWN_SEAL),
         (20, "<B", 2, Reason.UNKNOWN_SEAL),

@@ -65,9 +65,9 @@ def test_a_member_that_is_killed_catches_up_after_its_restart(group_file: Path, 
 def test_one_process_has_a_key(group_file: Path, tmp_path: Path) -> None:
     async def twice() -> None:
         options = group_file, NAMES[0]
-        async with levelcast.ReliableMulticast(*options, tmp_path / "data"):
-            async with levelcast.ReliableMulticast(*options, tmp_path / "other"):
-                raise AssertionError("two processes have one key")
+        first = levelcast.ReliableMulticast(*options, tmp_path / "data")
+        async with first, levelcast.ReliableMulticast(*options, tmp_path / "other"):
+            raise AssertionError("two processes have one key")
 
     with pytest.raises(NetError, match="already uses its key"):
         asyncio.run(twice())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -42,33 +42,25 @@ class ChainConfig:
     sign_ns: int = 0
     """S, as modelled time; 0 in real processes, where signing takes its own time."""
     reading: Reading = Reading.SETTLED
+    senders: tuple[int, ...] = field(init=False)
+    """All that send messages, in the order of a vector {c_i}: members, then senders outside the group."""
+    n: int = field(init=False)
+    f: int = field(init=False)
+    """Number of members that may lie: fewer than a third."""
+    quorum: int = field(init=False)
+    """Q = n − f = ⌈(2n + 1) / 3⌉ signers of a delivering set."""
 
     def __post_init__(self) -> None:
         if len(set(self.members)) != len(self.members) or not self.members:
             raise ValueError("a group needs members, each of them once")
+        n = len(self.members)
+        derived = {"senders": self.members + self.outside, "n": n, "f": (n - 1) // 3, "quorum": n - (n - 1) // 3}
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
         if len(set(self.senders)) != len(self.senders):
             raise ValueError("a sender outside the group is listed twice, or is a member; list each once")
         if self.window < 4 * self.n:
             raise ValueError(f"window {self.window} for {self.n} members; it must be at least {4 * self.n}")
-
-    @property
-    def senders(self) -> tuple[int, ...]:
-        """All that send messages, in the order of a vector {c_i}: members, then senders outside the group."""
-        return self.members + self.outside
-
-    @property
-    def n(self) -> int:
-        return len(self.members)
-
-    @property
-    def f(self) -> int:
-        """Number of members that may lie: fewer than a third."""
-        return (self.n - 1) // 3
-
-    @property
-    def quorum(self) -> int:
-        """Q = n − f = ⌈(2n + 1) / 3⌉ signers of a delivering set."""
-        return self.n - self.f
 
     @property
     def free(self) -> int:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import lt
 
 from levelcast.byzantine.catchup import rows_for
 from levelcast.byzantine.config import REQUEST_DOUBLINGS
@@ -66,6 +67,8 @@ class Fetcher:
 
     def requests(self, now: int) -> list[Effect]:
         """Return the requests that are due."""
+        if not (self._due or self.busy) and not self._is_behind():
+            return []
         wanted = self._wanted(now)
         pull = self._pull(now)
         evidence = self._evidence(now)
@@ -146,11 +149,13 @@ class Fetcher:
         """Note a message beyond the window: after a long absence no vector of another member arrives here otherwise."""
         self._beyond.add(member)
 
+    def _is_behind(self) -> bool:
+        """Return whether another member claims a delivery that this one lacks."""
+        return any(map(lt, self._chain.ledger.vector, self._chain.highest))
+
     def _note_behind(self, now: int) -> None:
         chain = self._chain
-        for index, member in enumerate(self._config.senders):
-            count = chain.ledger.count(member)
-            highest = max((claim[index] for claim in chain.claims.values()), default=0)
+        for member, count, highest in zip(self._config.senders, chain.ledger.vector, chain.highest, strict=True):
             if highest <= count:
                 self._behind_ns.pop(member, None)
             elif member not in self._behind_ns or self._counts_then[member] != count:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from levelcast.byzantine.config import ChainConfig, Reading
 from levelcast.byzantine.ledger import ChainLedger
-from levelcast.wire.chain_messages import ChainMessage, Citation
+from levelcast.wire.chain_messages import ChainContent, ChainMessage, Citation
 
 Place = tuple[int, int]
 """(sender, number)."""
@@ -28,6 +28,7 @@ class VersionNode:
         "chains",
         "children",
         "cited_ns",
+        "content",
         "direct",
         "done",
         "message",
@@ -43,6 +44,8 @@ class VersionNode:
     def __init__(self, ref: Citation, now: int) -> None:
         self.ref = ref
         self.message: ChainMessage | None = None
+        self.content: ChainContent | None = None
+        """The decoded content of a received message, until it is delivered."""
         self.direct = False
         """It is the first version seen here, or does not conflict with that one."""
         self.chains = 0
@@ -136,6 +139,7 @@ class Graph:
     def delivered(self, node: VersionNode) -> None:
         """Settle what the delivery of a version settles."""
         node.this_delivered = True
+        node.content = None
         self._settle_from([*self.versions((node.ref.sender, node.ref.seq)), node])
 
     def settle(self, ref: Citation, now: int) -> None:

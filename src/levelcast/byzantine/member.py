@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from levelcast.byzantine.catchup import StatedDeliveries
 from levelcast.byzantine.config import ChainConfig
-from levelcast.byzantine.digests import cite, digest, header_holds, statement_holds
+from levelcast.byzantine.digests import digest, statement_holds
 from levelcast.byzantine.fetch import Fetcher
 from levelcast.byzantine.graph import VersionNode
 from levelcast.byzantine.image import ChainImage
@@ -27,7 +27,7 @@ from levelcast.byzantine.signatures import Signer, Verifier
 from levelcast.byzantine.turns import SendingTurns
 from levelcast.protocol.effects import GROUP, ChainDeliver, ChainSettled, Effect, Record, Send
 from levelcast.protocol.machine import Machine
-from levelcast.wire.chain_codec import unpack_content
+from levelcast.wire.chain_codec import signed_bytes, unpack_content
 from levelcast.wire.chain_messages import (
     ChainContent,
     ChainEvidence,
@@ -35,6 +35,7 @@ from levelcast.wire.chain_messages import (
     ChainMessage,
     ChainRequest,
     ChainStatement,
+    Citation,
     PriorPlace,
 )
 from levelcast.wire.header import Malformed
@@ -69,6 +70,7 @@ class ChainMember(Machine):
         self._queue: deque[bytes] = deque()
         self._prepared: Prepared | None = None
         self._again = 0
+        self._signed: tuple[ChainHeader, bytes, Citation] | None = None
         self._rest = EpochRest(self.chain)
         self._answered: dict[int, int] = {}
         self.wake_ns: int | None = now
@@ -160,6 +162,14 @@ class ChainMember(Machine):
 
     # -- messages ------------------------------------------------------------------------------------------
 
+    def signed(self, header: ChainHeader) -> tuple[bytes, Citation]:
+        """Return what the signature of a header covers, and its citation; the last one is remembered."""
+        known = self._signed
+        if known is None or known[0] is not header:
+            content = signed_bytes(header, self.config.domain, self.config.epoch)
+            known = self._signed = header, content, Citation(header.sender, header.seq, digest(content))
+        return known[1:]
+
     def screen(self, message: ChainMessage) -> ChainRefusal | None:
         """Return why a message needs no verification, the cheapest reasons first; None if it does."""
         header, config, chain = message.header, self.config, self.chain
@@ -176,7 +186,7 @@ class ChainMember(Machine):
             return ChainRefusal.STRANGER
         if header.seq > chain.ledger.count(header.sender) + config.window:
             return ChainRefusal.AHEAD
-        ref = cite(header, config.domain, config.epoch)
+        _, ref = self.signed(header)
         node = chain.graph.nodes.get(ref)
         if (node is not None and node.message is not None) or chain.ledger.is_settled(ref):
             return ChainRefusal.KNOWN
@@ -203,7 +213,8 @@ class ChainMember(Machine):
         content = None if refusal else self._content(message)
         if refusal is None and content is None:
             refusal = ChainRefusal.CONTENT
-        if refusal is None and not header_holds(header, config.domain, config.epoch, self._verifier):
+        signed, ref = self.signed(header)
+        if refusal is None and not signature_holds(self._verifier, header, signed):
             refusal = ChainRefusal.SIGNATURE
         if refusal is None and content is not None and not self._is_proved(header, content):
             refusal = ChainRefusal.PRIOR
@@ -212,7 +223,6 @@ class ChainMember(Machine):
             if refusal is ChainRefusal.AHEAD:
                 self._fetcher.note_beyond(header.sender)
             return
-        ref = cite(header, config.domain, config.epoch)
         effects += self.chain.receive(ref, message, content, now, pulled=pulled)
         if header.sender in config.members:
             self._rest.heard(message)
@@ -327,6 +337,11 @@ class ChainMember(Machine):
 def is_looked_at(node: VersionNode | None) -> bool:
     """Return whether a message is cited here: then it is needed, even a second version of what is delivered (C-10)."""
     return node is not None
+
+
+def signature_holds(verifier: Verifier, header: ChainHeader, signed: bytes) -> bool:
+    """Return whether the signature of a header is its sender's (C-1)."""
+    return verifier.holds(header.sender, signed, header.signature)
 
 
 def is_from_outside(header: ChainHeader) -> bool:

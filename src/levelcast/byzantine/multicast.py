@@ -118,6 +118,8 @@ class ChainMulticast:
         self.epochs: EpochRules = OnlyEpoch()
         self.claims: dict[int, tuple[int, ...]] = {}
         """Per member, the highest vector {c_i} that it has stated."""
+        self.highest = (0,) * len(config.senders)
+        """The elementwise maximum of all these vectors."""
         self.own: dict[int, Own] = {}
         self.seq = 0
         """Number of the last own message."""
@@ -226,7 +228,7 @@ class ChainMulticast:
             self.convictions.convict(clash.header, message.header, effects)
         if clash is None or keeps_shadow(wanted or pulled):
             self.counts.fetched += wanted
-            self._insert(ref, message, now)
+            self._insert(ref, message, now).content = content
         self.advance(effects)
         return effects
 
@@ -236,6 +238,7 @@ class ChainMulticast:
         return self.stated.get((header.sender, header.seq)) == header.content_digest
 
     def _note_claim(self, member: int, content: ChainContent) -> None:
+        self.highest = tuple(map(max, self.highest, content.delivered))
         known = self.claims.get(member)
         self.claims[member] = content.delivered if known is None else tuple(map(max, known, content.delivered))
         self.convictions.note_named(content.convicted, member)
@@ -316,8 +319,8 @@ class ChainMulticast:
             return
         row = stated or DeliveredRow(*node.ref, message.header.content_digest)
         self.ledger.deliver(row)
-        packets = unpack_content(message.content).packets
-        effects.append(ChainDeliver(message, row, packets, stated is not None))
+        content = node.content or unpack_content(message.content)
+        effects.append(ChainDeliver(message, row, content.packets, stated is not None))
         self.counts.delivered += 1
         if node.ref.sender == self.me:
             self.own.pop(node.ref.seq, None)

@@ -53,7 +53,7 @@ class MulticastProcesses:
         """Last line of each member."""
         self.errors: dict[str, str] = {}
         self._began_s = time.monotonic()
-        self._lines: Queue[tuple[str, str | None]] = Queue()
+        self._lines: Queue[tuple[str, subprocess.Popen[str], str | None]] = Queue()
         self._file, self._data, self._common = file, data, tuple(common)
         self._processes: dict[str, subprocess.Popen[str]] = {}
 
@@ -71,9 +71,9 @@ class MulticastProcesses:
         assert process.stdout is not None
         assert process.stderr is not None
         for line in process.stdout:
-            self._lines.put((name, line))
+            self._lines.put((name, process, line))
         self.errors[name] = process.stderr.read().strip()
-        self._lines.put((name, None))
+        self._lines.put((name, process, None))
 
     def pid(self, name: str) -> int:
         """Return the process id of a member."""
@@ -86,14 +86,15 @@ class MulticastProcesses:
 
     def events(self, until_s: float) -> Iterator[GroupEvent]:
         """Yield what the members print, until all have ended or for some time."""
-        running = {name for name, process in self._processes.items()}
+        running = set(self._processes)
         while running and (left := until_s - (time.monotonic() - self._began_s)) > 0:
             try:
-                name, line = self._lines.get(timeout=min(left, 0.5))
+                name, process, line = self._lines.get(timeout=min(left, 0.5))
             except Empty:
                 continue
             if line is None:
-                running.discard(name)
+                if self._processes[name] is process:  # not one that was killed before
+                    running.discard(name)
                 continue
             what = json.loads(line)
             if what.get("event") == "end":

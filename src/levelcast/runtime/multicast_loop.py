@@ -237,9 +237,8 @@ class MulticastLoop:
             if machine is None or not isinstance(verifier, RecentVerifier) or not isinstance(machine, ChainMember):
                 continue
             if machine.screen(item) is None:
-                header = item.header
-                content = signed_bytes(header, self._domain, item.epoch)
-                found.append(ToVerify(verifier, header.sender, content, header.signature))
+                content, _ = machine.signed(item.header)
+                found.append(ToVerify(verifier, item.header.sender, content, item.header.signature))
         return found
 
     def _require_alone(self, message: ChainMessage) -> None:

@@ -6,6 +6,7 @@ import base64
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -38,8 +39,8 @@ delay = "1ms"
 
 [[reformation]]
 name = "reform-1"
-id = 9
-site = "athens"
+id = 999
+site = "{site}"
 
 """
 _SITE = """\
@@ -55,10 +56,10 @@ site = "{site}"
 SITES = ("athens", "berlin", "cairo", "dublin")
 
 
-def demo_file(group: str, port: int) -> str:
-    """Return the network file of four members."""
-    sites = (_SITE.format(site=site, number=number) for number, site in enumerate(SITES, 1))
-    return _HEAD.format(group=group, port=port) + "".join(sites)
+def demo_file(group: str, port: int, names: Sequence[str] = SITES) -> str:
+    """Return the network file of a member at each of these sites."""
+    sites = (_SITE.format(site=site, number=number) for number, site in enumerate(names, 1))
+    return _HEAD.format(group=group, port=port, site=names[0]) + "".join(sites)
 
 
 def run_demo(*, as_json: bool) -> int:

@@ -118,7 +118,7 @@ CHAIN_MUTATIONS: dict[str, Mutation] = dict(
         _clause("epochs-unordered", "E4", "E-5", "a first message is delivered before the one that it names",
                 (epochs, "is_ordered_by_epoch", _never)),
         _clause("signature-unchecked", "F1", "C-1", "the signature of a message is not checked",
-                (member, "header_holds", _always)),
+                (member, "signature_holds", _always)),
         _clause("content-unsigned", "F2", "C-1", "the signature does not cover the content",
                 (member, "is_content_signed", _always)),
         _clause("statement-unchecked", "F3", "C-9", "the signature of a statement is not checked",
