@@ -36,6 +36,7 @@ from levelcast.network import load_network
 from levelcast.protocol.effects import GROUP, ChainDeliver, Send
 from levelcast.runtime.multicast_loop import GroupDelivery
 from levelcast.runtime.multicast_node import GroupNode, MulticastOptions
+from levelcast.runtime.realtime import calm_garbage_collection
 from levelcast.sim.chain.liars import STYLES
 from levelcast.sim.chain.rate import GroupTiming, RateResult, RateRun
 from levelcast.wire.chain_messages import ChainMessage, EpochKey, EpochRecord
@@ -58,6 +59,7 @@ def run(options: Options) -> Result:
     """Measure everything, the costs of signatures first."""
     result = Result("chain")
     sizes = QUICK_SIZES if options.quick else SIZES
+    calm_garbage_collection()  # as the command does
     sign_us, verify_us = signature_costs(50 if options.quick else 500)
     result.notes.append(f"Ed25519 with `cryptography`: S {sign_us:.0f} µs, U {verify_us:.0f} µs of CPU")
     _cpu(result, sizes, sign_us, verify_us, quick=options.quick)
@@ -65,10 +67,10 @@ def run(options: Options) -> Result:
     _liars(result, measured, quick=options.quick)
     result.notes += [
         "Neighbours, from their own repositories (other hardware, languages and guarantees: no comparison of rates):",
-        "Narwhal + Tusk orders 46,000 transactions/s of 512 bytes among 4 members of one machine at 0.56 s; "
+        "Narwhal + Tusk orders 46,000 transactions/s of 512 bytes among 4 members of one machine at 0.56 s;",
         "Mysticeti about 100,000/s at 0.5 s in a WAN; Hyperledger Indy (Python, RBFT) hundreds/s among 25 nodes.",
-        "They order transactions of clients in Rust or Python, in batches; this delivers messages of members, without a "
-        "total order. Comparable are the message delays: 3 for Mysticeti, Q + 1 turns here.",
+        "They order transactions of clients in Rust or Python, in batches. This delivers messages of members, without "
+        "a total order. Comparable are the message delays: 3 for Mysticeti, Q + 1 turns here.",
     ]
     return result
 
@@ -124,11 +126,9 @@ class _CpuGroup:
         datagrams, self._inbox = self._inbox, []
         sender = self._from
         for each, member in self.members.items():
-            if not self.members[each].room:
+            if datagrams and each == sender:  # nothing has arrived there
                 continue
-            batch: list[Message] = (
-                [decode(each_datagram).message for each_datagram in datagrams] if each != sender else []
-            )
+            batch: list[Message] = [decode(datagram).message for datagram in datagrams]
             if not member._queue:
                 member.submit(self._packets)
             for effect in member.step(batch, self._now):
@@ -297,7 +297,7 @@ def _processes(result: Result, sizes: tuple[int, ...], *, quick: bool) -> GroupT
             )
             signed = sum(each.signed for each in found.values()) / max(1, median(m.messages for m in found.values()))
             latencies = [latency for each in found.values() for latency in each.latencies_ns]
-            s, u, t = (int(median(each.measured[at] for each in found.values())) for at in range(3))
+            s, u, t = (round(median(each.measured[at] for each in found.values())) for at in range(3))
             formula = flow_controlled_ns(n, s, u, t) if by_turn else chained_ns(n, s, u, t)
             timing = GroupTiming(s, u, max(t, 1_000), slot_ns or 0)
             simulated = RateRun(n, timing).run(20 if quick else 40)
@@ -342,16 +342,16 @@ def _liars(result: Result, measured: GroupTiming, *, quick: bool) -> None:
         result.tables.append(Table(f"f liars of each style, n = {n}, in the simulator", columns, rows))
     if quick:
         return
-    calm = run_group(4, 1, 2.0, by_turn=False, slot_ns=2_000_000)
-    rows = []
+    without = run_group(4, 1, 2.0, by_turn=False, slot_ns=2_000_000)
+    shares: list[tuple[str | int | float, ...]] = []
     for style in (None, *STYLES):
-        found = calm if style is None else run_group(4, 1, 2.0, by_turn=False, slot_ns=2_000_000, style=style)
-        base = sum(each.signed for each in list(calm.values())[: len(found)]) or 1
+        found = without if style is None else run_group(4, 1, 2.0, by_turn=False, slot_ns=2_000_000, style=style)
+        base = sum(each.signed for each in list(without.values())[: len(found)]) or 1
         delivered = sum(len(each.latencies_ns) for each in found.values())
         latencies = [latency for each in found.values() for latency in each.latencies_ns] or [0]
-        rows.append((style or "nobody lies", round(100 * delivered / base), round(median(latencies) / 1e6, 2)))
-    columns = ("the fourth member", "own messages of the others delivered, % of sent without liars", "latency, ms")
-    result.tables.append(Table("a liar of each style, n = 4, as processes by slots of 2 ms", columns, rows))
+        shares.append((style or "nobody lies", round(100 * delivered / base), round(median(latencies) / 1e6, 2)))
+    names = ("the fourth member", "own messages of the others delivered, % of sent without liars", "latency, ms")
+    result.tables.append(Table("a liar of each style, n = 4, as processes by slots of 2 ms", names, shares))
 
 
 def _liar_row(

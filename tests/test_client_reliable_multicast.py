@@ -23,9 +23,9 @@ def test_payloads_of_several_senders_come_out_whole(payloads: list[tuple[int, in
         queues.setdefault(sender, []).extend(divide(payload))
     while any(queues.values()):
         sender = rng.choice([each for each, queue in queues.items() if queue])  # type: ignore[attr-defined]
-        payload = assembler.add(sender, queues[sender].pop(0))
-        if payload is not None:
-            found.append((sender, payload))
+        complete = assembler.add(sender, queues[sender].pop(0))
+        if complete is not None:
+            found.append((sender, complete))
     assert sorted(found) == sorted(expected)
     assert not assembler.pending
     assert not assembler.dropped

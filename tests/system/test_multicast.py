@@ -78,7 +78,7 @@ def test_an_application_continues_after_the_last_message_that_it_confirmed(group
         async with levelcast.ReliableMulticast(group_file, NAMES[0], tmp_path / "data") as group:
             for number in range(10):
                 await group.send(b"%d" % number + bytes(70_000 if number == 3 else 0))
-            return [await anext(group) and b"" for _ in range(4)]
+            return [(await group.__anext__()).payload for _ in range(4)]
 
     async def second() -> list[bytes]:
         async with levelcast.ReliableMulticast(group_file, NAMES[0], tmp_path / "data") as group:

@@ -53,6 +53,8 @@ class StatedDeliveries:
     def advance(self, now: int, effects: list[Effect]) -> None:
         """Deliver what f + 1 members have stated, in the order of each sender; request what is missing."""
         chain = self._chain
+        if not self._stated:
+            return
         for place in sorted(self._stated):
             enough = [row for row, supporters in self._stated[place].items() if is_enough(self._config, supporters)]
             if not enough:

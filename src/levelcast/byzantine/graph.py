@@ -87,7 +87,7 @@ class Graph:
 
     def is_delivered(self, node: VersionNode) -> bool:
         """Return whether the payload of a version is delivered."""
-        if node.message is None:
+        if node.message is None or node.ref.seq > self._ledger.count(node.ref.sender):
             return False
         return self._ledger.content_digest(node.ref.sender, node.ref.seq) == node.message.header.content_digest
 
@@ -119,7 +119,8 @@ class Graph:
             node.children.append(child)
             node.waiting += not child.done
         self._pass_down(node, node.chains | self._own_bit(ref.sender), node.children)
-        self._settle_from([node])
+        if ref.seq <= self._ledger.count(ref.sender):
+            self._settle_from([node])
         return node
 
     def _own_bit(self, sender: int) -> int:
@@ -132,7 +133,7 @@ class Graph:
             child, mask = todo.pop()
             if mask & ~child.chains:
                 child.chains |= mask
-                if child.message is not None:
+                if child.children:
                     below = child.chains | self._own_bit(child.ref.sender)
                     todo += [(each, below) for each in child.children]
 
@@ -140,7 +141,7 @@ class Graph:
         """Settle what the delivery of a version settles."""
         node.this_delivered = True
         node.content = None
-        self._settle_from([*self.versions((node.ref.sender, node.ref.seq)), node])
+        self._settle_from(list(self.versions((node.ref.sender, node.ref.seq))))
 
     def settle(self, ref: Citation, now: int) -> None:
         """Take a version as settled because f + 1 members state it (C-9)."""

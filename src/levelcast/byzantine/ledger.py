@@ -20,24 +20,25 @@ class ChainLedger:
     def __init__(self, members: tuple[int, ...]) -> None:
         self._versions = {member: bytearray() for member in members}
         self._contents = {member: bytearray() for member in members}
-        self._counts = dict.fromkeys(members, 0)
+        self.counts = dict.fromkeys(members, 0)
+        """c_i by sender."""
         self._more: dict[tuple[int, int], list[bytes]] = {}
         """Digests of other settled versions of a delivered message."""
         self._fresh: list[DeliveredRow] = []
 
     def count(self, member: int) -> int:
         """Return c_i: the number of the last message delivered from a member."""
-        return self._counts[member]
+        return self.counts[member]
 
     @property
     def vector(self) -> tuple[int, ...]:
-        return tuple(self._counts.values())
+        return tuple(self.counts.values())
 
     def deliver(self, row: DeliveredRow) -> None:
         """Note the delivery of the next message of a sender. Its version is not settled by that."""
         if row.seq != self.count(row.sender) + 1:
             raise ValueError(f"delivery {row.seq} of member {row.sender} after {self.count(row.sender)}")
-        self._counts[row.sender] += 1
+        self.counts[row.sender] += 1
         self._versions[row.sender] += bytes(DIGEST_SIZE)
         self._contents[row.sender] += row.content_digest
 

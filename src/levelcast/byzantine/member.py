@@ -182,9 +182,11 @@ class ChainMember(Machine):
             return ChainRefusal.STRANGER
         elif header.slot and (header.slot - 1) % config.n != config.index(header.sender):
             return ChainRefusal.SLOT
-        if any(ack.sender not in config.senders for ack in header.acks):
-            return ChainRefusal.STRANGER
-        if header.seq > chain.ledger.count(header.sender) + config.window:
+        counts = chain.ledger.counts
+        for ack in header.acks:
+            if ack.sender not in counts:
+                return ChainRefusal.STRANGER
+        if header.seq > counts[header.sender] + config.window:
             return ChainRefusal.AHEAD
         _, ref = self.signed(header)
         node = chain.graph.nodes.get(ref)

@@ -285,8 +285,10 @@ class ChainMulticast:
         A liar that leaves out a number could else make every message of the others wait for C-6 (history B14).
         """
         sender, seq, _ = node.ref
-        before = range(self.ledger.count(sender) + 1, seq)
-        return all(any(each.direct for each in self.graph.versions((sender, number))) for number in before)
+        before = range(self.ledger.counts[sender] + 1, seq)
+        return not before or all(
+            any(each.direct for each in self.graph.versions((sender, number))) for number in before
+        )
 
     def is_convicted(self, node: VersionNode) -> bool:
         """Return whether C-8 forbids to acknowledge a version."""
@@ -296,12 +298,14 @@ class ChainMulticast:
 
     def advance(self, effects: list[Effect]) -> None:
         """C-4.1: deliver every candidate that has a delivering set and the next number of its sender."""
-        progress = True
+        graph, counts, progress = self.graph, self.ledger.counts, True
         while progress:
             progress = False
-            for sender in self.config.senders:
-                for node in self.graph.versions((sender, self.ledger.count(sender) + 1)):
-                    if self.graph.is_candidate(node) and self.graph.has_delivering_set(node) and self.is_after(node):
+            for sender, count in counts.items():
+                for node in graph.places.get((sender, count + 1), ()):
+                    if not graph.is_candidate(node):
+                        continue
+                    if graph.has_delivering_set(node) and self.is_after(node):
                         self.deliver(node, effects)
                         progress = True
                         break
@@ -360,6 +364,8 @@ class ChainMulticast:
         return []
 
     def _waits_for_convicted(self, node: VersionNode) -> bool:
+        if not self.convictions.proofs:
+            return False
         below = self.graph.below(node)
         return any(self.is_convicted(each) and not self.graph.is_delivered(each) for each in below)
 

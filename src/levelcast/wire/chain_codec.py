@@ -182,7 +182,7 @@ def _check_members(members: tuple[int, ...]) -> None:
 
 
 def _check_rows(rows: tuple[Any, ...]) -> None:
-    if any(not row.seq for row in rows) or any(late <= early for early, late in pairwise(rows)):
+    if rows and (not all(row[1] for row in rows) or any(late <= early for early, late in pairwise(rows))):
         bad_field("messages that are not in ascending order, or number 0")
 
 

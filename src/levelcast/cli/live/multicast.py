@@ -28,6 +28,7 @@ from levelcast.network import load_network
 from levelcast.node.multicast_group import END_S, MulticastProcesses, compare
 from levelcast.runtime.multicast_loop import GroupDelivery
 from levelcast.runtime.multicast_node import GroupNode, MulticastOptions, group_record, read_keys
+from levelcast.runtime.realtime import calm_garbage_collection
 from levelcast.runtime.sockets import LOOPBACK
 from levelcast.sim.chain.liars import STYLES
 
@@ -115,6 +116,7 @@ class MemberProcess:
         node = self._node
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: node.loop.stop())
+        calm_garbage_collection()
         feeder = Thread(target=self._feed, args=(run_s, rate, size), daemon=True)
         feeder.start()
         try:
