@@ -46,6 +46,7 @@ NAMED = {
     "second-successor": "E1 in tests/test_byzantine_epochs.py",
     "votes-unchecked": "tests/test_byzantine_epochs.py",
     "prior-unproved": "E3 in tests/test_byzantine_epochs.py",
+    "citations-unlimited": "G1 in tests/test_byzantine_memory.py",
     "content-unsigned": "tests/test_byzantine_member.py",
     "statement-unchecked": "tests/test_byzantine_member.py",
 }

@@ -67,6 +67,18 @@ class ChainConfig:
         """Number of undelivered messages of its own up to which a member sends without condition."""
         return self.window // 2
 
+    def memory_bound(self, message_bytes: int, citations: int, node_bytes: int) -> int:
+        """Return the maximum size in bytes of what a member holds beside the digests of C-10.
+
+        Of each sender there are W undelivered numbers, at most W delivered ones that some of Q members have not stated,
+        and at most W that are delivered and will never be settled. Of a number of an honest sender there are two
+        versions (C-6), of a liar's two for each member that may cite them, and two more: the direct ones here. Each has
+        at most `message_bytes` and `citations` versions below it that are known only by their digests.
+        """
+        honest, liars = len(self.senders) - self.f - len(self.outside), self.f + len(self.outside)
+        versions = 3 * self.window * (2 * honest + (2 * self.n + 2) * liars)
+        return versions * (message_bytes + (citations + 1) * node_bytes)
+
     def index(self, member: int) -> int | None:
         """Return the position of a member, or None for others."""
         return self.members.index(member) if member in self.members else None

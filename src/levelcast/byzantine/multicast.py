@@ -221,7 +221,7 @@ class ChainMulticast:
         if ref.sender in self.config.members:
             self._note_claim(ref.sender, content)
         node = self.graph.nodes.get(ref)
-        wanted = node is not None or self.is_stated(message)
+        wanted = (node is not None and not node.unwanted) or self.is_stated(message)
         clash = self._clash(message)
         if clash is not None:
             self.counts.shadows += 1

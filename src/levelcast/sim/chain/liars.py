@@ -13,6 +13,7 @@
 | mute | states that it has delivered nothing |
 | flood | sends undeliverable messages: far ahead, in many versions, with unknown digests, oversized |
 | boaster | states deliveries that never happened |
+| hoarder | states nothing, and fills the window with large messages that can never be delivered |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -299,6 +300,25 @@ class Flood(Liar):
             yield Send(rng.choice((GROUP, *self.others)), self.signed(message, packets=packets, acks=acks, seq=seq))
 
 
+class Hoarder(Liar):
+    """States nothing, and sends as much as may be: every number of the window but the next one, in full size.
+
+    Each cites other versions of its own numbers, which it sends to whoever asks: `Flood` is convicted, this is not.
+    """
+
+    CITED: ClassVar[int] = 40
+    BYTES: ClassVar[int] = 40_000
+
+    def own(self, message: ChainMessage, now: int) -> Iterable[Effect]:
+        rng = self.rng
+        first = self.member.chain.ledger.count(self.me) + 2
+        yield Send(GROUP, self.signed(message, delivered=(0,) * len(self.config.senders)))
+        seq = first + rng.randint(self.config.window // 2, self.config.window - 2)
+        cited = [Citation(self.me, rng.randint(first, seq), rng.randbytes(32)) for _ in range(self.CITED)]
+        packets = (rng.randbytes(self.BYTES),)
+        yield Send(GROUP, self.signed(message, packets=packets, acks=cited, seq=seq))
+
+
 class Boaster(Liar):
     """States deliveries that never happened, in vectors and in statements; answers requests with false statements."""
 
@@ -404,4 +424,5 @@ STYLES: Mapping[str, type[Liar]] = {
     "mute": Mute,
     "flood": Flood,
     "boaster": Boaster,
+    "hoarder": Hoarder,
 }

@@ -99,6 +99,8 @@ CHAIN_MUTATIONS: dict[str, Mutation] = dict(
                 (graph, "is_settled_for", _never)),
         _clause("old-versions-refused", "B10", "C-10", "a second version of what is delivered is not looked at",
                 (member, "is_looked_at", _never)),
+        _clause("citations-unlimited", "G1", "C-10", "a member keeps whatever versions a message cites",
+                (graph, "has_cited_enough", _never)),
         _clause("acknowledged-not-journaled", "J1", "C-2", "what a message acknowledges is not journaled before it",
                 (ChainMulticast, "_journal_acknowledged", _nothing)),
         # A sender outside the group has no bit of its own, so this one takes that of nobody.

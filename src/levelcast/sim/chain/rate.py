@@ -68,7 +68,7 @@ class RateRun:
         self._latencies: list[int] = []
         self._waited = dict.fromkeys(members, 0)
         self._last_sent_ns = START_NS
-        self._made: list[ChainMember] = []
+        self.honest_members: list[ChainMember] = []
         for member in members:
             node = ChainNode(self.world, member, self._start, lambda _: timing.verify_ns)
             self.world.nodes[member] = node
@@ -83,7 +83,7 @@ class RateRun:
                 self.config, node.id, KeyedHash(node.id), self._verifier, image, START_NS, self._turns(node.id)
             )
             if node.id not in self.liars:
-                self._made.append(made)
+                self.honest_members.append(made)
             return made
 
         if node.id in self.liars and self._style is not None:
@@ -134,5 +134,5 @@ class RateRun:
         self.world.run(START_NS + lasting_ns)
         latency = int(median(self._latencies)) if self._latencies else 0
         slowest = max(self._waited, key=lambda member: self._waited[member])
-        resent = sum(member.chain.counts.resent for member in self._made)
+        resent = sum(member.chain.counts.resent for member in self.honest_members)
         return RateResult(len(self._latencies) * 1e9 / lasting_ns, latency, resent, slowest)
