@@ -162,9 +162,13 @@ class MulticastLoop:
         if ready:
             for verified in self._pool.take():
                 batch += verified.messages
+        submitted = False
         while self._submitted and self.machine.room:
             self.machine.submit([self._submitted.popleft()])
-        self._perform(self.machine.step(batch, now))
+            submitted = True
+        due_ns = self.machine.wake_ns
+        if batch or submitted or due_ns is None or due_ns <= now:
+            self._perform(self.machine.step(batch, now))
         if self._confirmed > self.store.confirmed:
             self.store.confirm(self._confirmed)
             self.store.commit()

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
 from typing import NamedTuple
 
 from levelcast.byzantine.signatures import RecentVerifier
@@ -37,11 +38,12 @@ class VerifyPool:
     """Threads that verify; `fileno` becomes readable when batches are done."""
 
     def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, "verify")
+        self._tasks: SimpleQueue[tuple[Sequence[Message], Sequence[ToVerify]] | None] = SimpleQueue()
         self._done: deque[VerifiedBatch] = deque()
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.waiting = 0
-        """Number of batches that are not taken."""
+        self._threads = [Thread(target=self._run, name=f"verify {number}", daemon=True) for number in range(threads)]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def fileno(self) -> int:
@@ -49,13 +51,14 @@ class VerifyPool:
 
     def put(self, messages: Sequence[Message], wanted: Sequence[ToVerify]) -> None:
         """Verify the signatures of a batch."""
-        self.waiting += 1
-        self._pool.submit(self._verify, messages, wanted)
+        self._tasks.put((messages, wanted))
 
-    def _verify(self, messages: Sequence[Message], wanted: Sequence[ToVerify]) -> None:
-        results = [(each, each.verifier.check(each.member, each.content, each.signature)) for each in wanted]
-        self._done.append(VerifiedBatch(messages, results))
-        self.wake()
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            messages, wanted = task
+            results = [(each, each.verifier.check(each.member, each.content, each.signature)) for each in wanted]
+            self._done.append(VerifiedBatch(messages, results))
+            self.wake()
 
     def wake(self) -> None:
         """Wake the loop, from any thread."""
@@ -69,7 +72,6 @@ class VerifyPool:
         taken = []
         while self._done:
             batch = self._done.popleft()
-            self.waiting -= 1
             for each, holds in batch.results:
                 each.verifier.learn(each.member, each.content, each.signature, holds=holds)
             taken.append(batch)
@@ -77,7 +79,10 @@ class VerifyPool:
 
     def close(self) -> None:
         """End the threads."""
-        self._pool.shutdown(cancel_futures=True)
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.join()
         os.close(self._read)
         os.close(self._write)
 

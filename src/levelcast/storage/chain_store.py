@@ -172,7 +172,7 @@ class ChainStore:
     def deliver(self, effect: ChainDeliver) -> int:
         """Write a delivery at the next commit; return its number."""
         message, epoch = effect.message, effect.message.epoch
-        known = self._at.pop((epoch, self._ref(message)), 0)
+        known = self._at.pop((epoch, Citation(*effect.row[:3])), 0)
         head = _DELIVERED.pack(epoch, effect.caught_up) + _ROW.pack(*effect.row) + _NUMBER.pack(known)
         at = self._add(DELIVERED, head if known else head + message.sealed)
         return self._index(epoch, effect.row, known or at)
