@@ -170,6 +170,8 @@ class RingHistory(SimulatedRing):
         self.faults_begin_ns = START_NS + 20 * MS
         self.fault_ns = int(rng.uniform(*self.FAULTS_S[config.timing.mode]) * 1000 * MS)
         self.adversary = self._make_adversary()
+        if self.undisturbed:
+            self.world.partial_multicast = None
         self.world.watchers.append(self.adversary)
         self.bound_ns = liveness_bound_ns(config.timing, members, len(self._server_ids))
         self.liveness_ns = 0
