@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks import (
     beats,
+    chain,
     clocks,
     cluster,
     copies,
@@ -62,6 +63,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "beats": beats.run,
     "group": group.run,
     "unicast": unicast.run,
+    "chain": chain.run,
     "paper": paper.run,
     "faults": faults.run,
     "engine": engine.run,

@@ -75,6 +75,10 @@ COMMANDS = {
         "live.publish:publish",
         "Publish the trades of files, each through its floor, and wait until the ring has witnessed all of them.",
     ),
+    "multicast": CommandEntry(
+        "live.multicast:multicast",
+        "Run a group in which fewer than a third may lie: reliable multicast among the receivers of a network.",
+    ),
     "status": CommandEntry("live.status:status", "Show the status of the running nodes of a network."),
     "network": CommandEntry(
         "live.network:network",
