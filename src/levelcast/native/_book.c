@@ -36,7 +36,7 @@ static inline void apply(Engine *e, const Command *c)
     }
     u32 account_at = NONE;
     if (e->has_accounts) {
-        account_at = map_get(&e->account_map, c->account, 0);
+        account_at = account_get(e, c->account);
         if (account_at == NONE || c->account == 0) {
             refuse(e, c, UNKNOWN_ACCOUNT);
             return;
@@ -70,95 +70,75 @@ static inline void apply(Engine *e, const Command *c)
         replace(e, c);
 }
 
-/* Fetch into the caches what a command some places ahead will need. */
-enum { FAR_AHEAD = 16, AHEAD = 10, CLOSE_AHEAD = 5 };
+/* Fetch into the caches what a command some places ahead will need, in three steps: slots of the tables, what they
+ * lead to, and what that leads to. Nothing is checked: a wrong guess fetches in vain. */
+enum { FAR_AHEAD = 24, AHEAD = 16, CLOSE_AHEAD = 8 };
 
-static inline u64 key_hash(const Command *c) { return hashed(c->account, c->action == 'A' ? c->client : c->original); }
+/* GCC takes a function that only fetches for one without an effect, and drops its calls unless they are inlined. */
+#define INLINE static inline __attribute__((always_inline))
 
-static inline void fetch_far(const Engine *e, const Command *c)
-{
-    __builtin_prefetch(&e->slots[(key_hash(c) >> 32) & e->slot_mask]);
-    if (e->account_map.entries != NULL)
-        __builtin_prefetch(&e->account_map.entries[hashed(c->account, 0) & e->account_map.mask]);
-    if (c->action == 'A' && e->listing_map.entries != NULL)
-        __builtin_prefetch(&e->listing_map.entries[hashed(c->instrument, 0) & e->listing_map.mask]);
-}
-
-static inline void fetch_near(const Engine *e, const Command *c)
-{
-    if (e->account_map.entries != NULL) {
-        const Entry *entry = &e->account_map.entries[hashed(c->account, 0) & e->account_map.mask];
-        if (entry->used) {
-            __builtin_prefetch(&e->accounts.at[entry->value]);
-            __builtin_prefetch((const char *)&e->accounts.at[entry->value] + 64);
-        }
-    }
-    if (c->action == 'A') {
-        const Entry *entry = &e->listing_map.entries[hashed(c->instrument, 0) & e->listing_map.mask];
-        if (entry->used) {
-            const Listing *l = &e->listings.at[entry->value];
-            __builtin_prefetch(l);
-            __builtin_prefetch((const char *)l + 64);
-            if (e->has_accounts && e->balance_map.entries != NULL)
-                __builtin_prefetch(&e->balance_map.entries[hashed(c->account, l->asset) & e->balance_map.mask]);
-        }
-    } else {
-        u64 slot = e->slots[(key_hash(c) >> 32) & e->slot_mask];
-        if (slot) {
-            const Order *o = &e->orders.at[(u32)slot - 1];
-            __builtin_prefetch(o);
-            __builtin_prefetch((const char *)o + 64);
-        }
-    }
-}
-
-static inline void fetch_both_lines(const void *at)
+INLINE void fetch(const void *at, size_t size)
 {
     __builtin_prefetch(at);
-    __builtin_prefetch((const char *)at + 63);
+    if (size > 64)
+        __builtin_prefetch((const char *)at + 64);
 }
 
-/* What the structures that `fetch_near` has fetched lead to: balances, levels, the best order of the other side. */
-static inline void fetch_close(const Engine *e, const Command *c)
+static inline const u64 *slot_of(const Table *table, u64 a, u64 b) { return &table->slots[tag_of(a, b) & table->mask]; }
+
+/* Return the index that a pair probably has, by its tag alone, or NONE. */
+static inline u32 guessed(const Table *table, u64 a, u64 b)
 {
-    const Listing *l;
-    if (c->action == 'A') {
-        u32 listing = map_get(&e->listing_map, c->instrument, 0);
-        u32 account = e->has_accounts ? map_get(&e->account_map, c->account, 0) : NONE;
-        if (listing == NONE)
-            return;
-        l = &e->listings.at[listing];
-        if (account != NONE) {
-            u32 shares = balance_get(e, c->account, l->asset), cash = e->accounts.at[account].cash_at;
-            if (shares != NONE)
-                fetch_both_lines(&e->balances.at[shares]);
-            if (cash != NONE)
-                fetch_both_lines(&e->balances.at[cash]);
-            if (e->accounts.at[account].seen_at != NONE)
-                __builtin_prefetch(&e->seen.at[e->accounts.at[account].seen_at]);
-        }
-        const Side *other = &l->side[c->side == BUY], *mine = &l->side[c->side != BUY];
-        if (other->n)
-            __builtin_prefetch(&other->levels[other->n - 1]);
-        if (mine->n)
-            __builtin_prefetch(&mine->levels[mine->n - 1]);
+    u64 tag = tag_of(a, b);
+    for (u64 i = tag & table->mask;; i = (i + 1) & table->mask)
+        if (table->slots[i] == 0 || table->slots[i] >> 32 == tag)
+            return (u32)table->slots[i] - 1;
+}
+
+INLINE void fetch_far(const Engine *e, const Command *c)
+{
+    int adds = c->action == 'A';
+    fetch(slot_of(&e->order_table, c->account, adds ? c->client : c->original), 0);
+    if (adds && e->has_accounts)
+        fetch(slot_of(&e->balance_table, c->account, c->instrument), 0);
+}
+
+INLINE void fetch_near(const Engine *e, const Command *c)
+{
+    if (c->action != 'A') {
+        u32 at = guessed(&e->order_table, c->account, c->original);
+        if (at != NONE)
+            fetch(&e->orders.at[at], sizeof(Order));
         return;
     }
-    u32 at = order_get(e, c->account, c->original);
+    u32 at = guessed(&e->listing_table, c->instrument, 0);
+    if (at != NONE)
+        fetch(e->listings.at[at].side, 2 * sizeof(Side));
+    if (e->has_accounts && (at = guessed(&e->balance_table, c->account, c->instrument)) != NONE)
+        fetch(&e->balances.at[at], sizeof(Balance));
+}
+
+INLINE void fetch_close(const Engine *e, const Command *c)
+{
+    if (c->action == 'A') {
+        u32 at = guessed(&e->listing_table, c->instrument, 0);
+        for (int side = 0; at != NONE && side < 2; side++) {
+            const Side *each = &e->listings.at[at].side[side];
+            if (each->n)
+                fetch(&each->levels[each->n - 1], 0);
+        }
+        return;
+    }
+    u32 at = guessed(&e->order_table, c->account, c->original);
     if (at == NONE)
         return;
     const Order *o = &e->orders.at[at];
-    if (o->account != NONE) {
-        fetch_both_lines(&e->balances.at[o->cash]);
-        if (o->side != BUY)
-            fetch_both_lines(&e->balances.at[o->shares]);
-    }
+    if (o->shares != NONE && o->side != BUY)
+        fetch(&e->balances.at[o->shares], sizeof(Balance));
     if (o->next != NONE)
-        __builtin_prefetch(&e->orders.at[o->next]);
+        fetch(&e->orders.at[o->next], 0);
     if (o->prev != NONE)
-        __builtin_prefetch(&e->orders.at[o->prev]);
-    l = &e->listings.at[o->listing];
-    __builtin_prefetch(l);
+        fetch(&e->orders.at[o->prev], 0);
 }
 
 static void run_all(Engine *e, const Command *commands, u64 n)
@@ -167,7 +147,7 @@ static void run_all(Engine *e, const Command *commands, u64 n)
     for (u64 i = 0; i < n; i++) {
         if (i + FAR_AHEAD < n)
             fetch_far(e, &commands[i + FAR_AHEAD]);
-        if (i + AHEAD < n && e->listing_map.entries != NULL)
+        if (i + AHEAD < n)
             fetch_near(e, &commands[i + AHEAD]);
         if (i + CLOSE_AHEAD < n)
             fetch_close(e, &commands[i + CLOSE_AHEAD]);
@@ -271,9 +251,10 @@ static void engine_free(Engine *e)
         free(e->listings.at[i].side[0].levels);
         free(e->listings.at[i].side[1].levels);
     }
-    void *all[] = {e->orders.at, e->slots, e->listings.at, e->accounts.at, e->seen.at, e->balances.at, e->assets.at,
-                   e->trades.at, e->events.at, e->due.at, e->some.at, e->lefts.at, e->prices.at, e->listing_map.entries,
-                   e->account_map.entries, e->seen_map.entries, e->balance_map.entries, e->asset_map.entries};
+    void *all[] = {e->orders.at, e->listings.at, e->accounts.at, e->seen.at, e->balances.at, e->assets.at, e->trades.at,
+                   e->events.at, e->due.at, e->some.at, e->lefts.at, e->prices.at, e->order_table.slots,
+                   e->listing_table.slots, e->account_table.slots, e->seen_table.slots, e->balance_table.slots,
+                   e->asset_table.slots};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
@@ -289,7 +270,10 @@ static int engine_begin(Engine *e, int accounts, u32 treasury_id)
         PyErr_NoMemory();
         return -1;
     }
-    slots_make(e, 1024);
+    Table *tables[] = {&e->order_table, &e->listing_table, &e->account_table, &e->seen_table, &e->balance_table,
+                       &e->asset_table};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        table_make(e, tables[i], 16);
     return 0;
 }
 
@@ -325,7 +309,7 @@ static PyObject *book_define(Book *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "a definition needs a positive id, tick and lot, and no negative limit");
         return NULL;
     }
-    u32 at = map_get(&e->listing_map, (u64)instrument, 0);
+    u32 at = listing_get(e, (u64)instrument);
     GUARDED(e, at = at == NONE ? listing_make(e, (u32)instrument, currency) : at);
     Listing *l = &e->listings.at[at];
     l->tick = tick, l->lot = lot, l->smallest = smallest, l->largest = largest;
@@ -378,7 +362,7 @@ static void run_buffer(Engine *e, const u8 *octets, u64 n)
         run_all(e, (const Command *)octets, n);
         return;
     }
-    Command *copy = zeroed(e, AT_ONCE, sizeof *copy);
+    Command *copy = allocated(e, AT_ONCE * sizeof *copy);
     for (u64 i = 0; i < n; i += AT_ONCE) {
         u64 count = n - i < AT_ONCE ? n - i : AT_ONCE;
         memcpy(copy, octets + i * COMMAND_SIZE, count * COMMAND_SIZE);
@@ -422,7 +406,7 @@ static PyObject *book_trace(Book *self, PyObject *args)
         memcpy(&command, (const u8 *)view.buf + at, COMMAND_SIZE);
         run_all(e, &command, 1);
         PUT(e, &ends, e->events.n);
-        put_top(e, &tops, map_get(&e->listing_map, command.instrument, 0), levels);
+        put_top(e, &tops, listing_get(e, command.instrument), levels);
     }
     PyBuffer_Release(&view);
     return Py_BuildValue("NNN", taken(e), taken_bytes(&ends), taken_bytes(&tops));
@@ -446,7 +430,7 @@ static PyObject *book_top(Book *self, PyObject *args)
     Bytes out = {0};
     if (!PyArg_ParseTuple(args, "IL", &instrument, &levels))
         return NULL;
-    GUARDED(&self->engine, put_top(&self->engine, &out, map_get(&self->engine.listing_map, instrument, 0), levels));
+    GUARDED(&self->engine, put_top(&self->engine, &out, listing_get(&self->engine, instrument), levels));
     return taken_bytes(&out);
 }
 
@@ -465,7 +449,7 @@ static PyObject *book_orders(Book *self, PyObject *given)
     Bytes out = {0};
     if (instrument == (unsigned long)-1 && PyErr_Occurred())
         return NULL;
-    GUARDED(&self->engine, put_orders(&self->engine, &out, map_get(&self->engine.listing_map, instrument, 0)));
+    GUARDED(&self->engine, put_orders(&self->engine, &out, listing_get(&self->engine, instrument)));
     return taken_bytes(&out);
 }
 
@@ -487,7 +471,7 @@ static PyObject *book_front(Book *self, PyObject *args)
     Engine *e = &self->engine;
     if (!PyArg_ParseTuple(args, "IIL", &instrument, &side, &count))
         return NULL;
-    GUARDED(e, put_front(e, &out, map_get(&e->listing_map, instrument, 0), (u8)side, count));
+    GUARDED(e, put_front(e, &out, listing_get(e, instrument), (u8)side, count));
     return taken_bytes(&out);
 }
 
@@ -560,7 +544,7 @@ COUNTER(get_now, now)
 COUNTER(get_count, count)
 COUNTER(get_orders, order_count)
 COUNTER(get_trades, trade_count)
-COUNTER(get_live, live)
+COUNTER(get_live, order_table.n)
 COUNTER(get_rules, rules)
 
 static PyGetSetDef book_fields[] = {
