@@ -17,6 +17,7 @@ import pytest
 from levelcast.native import book as chosen
 from levelcast.native import book_codes, pure_book
 from levelcast.native.book_codes import EVENT, BookReason, EventKind
+from tests.book_compare import compare
 from tests.book_parts import Flow, Step, command, events_of, flow, run_steps, shown
 from tests.conftest import lacking
 
@@ -64,15 +65,8 @@ def test_kernel_and_equivalent_agree(kernel: Any, seed: int) -> None:
 
 @pytest.mark.campaign
 def test_ten_million_random_commands(kernel: Any) -> None:
-    length, seed, done = 20_000, 10_000, 0
-    while done < 10_000_000:
-        accounts = seed % 4 != 3
-        steps = flow(seed, length, accounts)
-        one, other = kernel(accounts=accounts), pure_book.BookKernel(accounts=accounts)
-        assert run_steps(one, steps, batch=1000) == run_steps(other, steps, batch=7), seed
-        assert one.snapshot() == other.snapshot(), seed
-        done += one.count
-        seed += 1
+    assert chosen.BookKernel is kernel
+    assert compare("equivalent", 10_000_000, seed=10_000) == ""
 
 
 @pytest.mark.parametrize("pure", [False, True], ids=["kernel", "python"])

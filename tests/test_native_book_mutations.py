@@ -13,8 +13,8 @@ from levelcast.native import pure_book_settings as treasury
 from levelcast.native.book_codes import BookReason
 from levelcast.native.pure_book import BookKernel
 from levelcast.native.pure_book_state import BookSide
+from tests.book_compare import against_model
 from tests.book_parts import flow
-from tests.test_native_pure_book import against_model
 
 MOST_FLOWS = 60
 
