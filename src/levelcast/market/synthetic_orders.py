@@ -1,7 +1,8 @@
 """Generated order flow: commands of many accounts over many symbols, for demonstrations and benchmarks.
 
-Symbols are chosen by Zipf's law. Of the commands, 54 % are new orders, 42 % cancels and 4 % replacements; new orders
-are around a price that wanders, and some reach the other side. The flow is a function of its seed.
+Symbols are chosen by Zipf's law. Of the commands, 54 % are new orders, 42 % cancels and 4 % replacements. An order is
+cancelled or replaced at most once, some time after its entry. New orders are around a price that wanders, and some
+reach the other side. The flow is a function of its seed.
 """
 
 from __future__ import annotations
@@ -18,42 +19,42 @@ MIDDLE = 10_000 * TICK
 ACCOUNT_COUNT = 500
 _ADDS, _CANCELS = 0.54, 0.42
 _DEPTH_TICKS = 12
-_RECENT = 400
+_LIFE = 400
+"""Mean number of new orders between the entry of an order and its cancel or replacement."""
 
 
 def order_flow(count: int, symbols: int, seed: int = 1, start_ns: int = 0) -> RecordArray:
     """Return `count` commands over `symbols` instruments, which are numbered from 1 on."""
     rng = np.random.default_rng(seed)
     made = orders(count)
-    kind = rng.random(count)
-    added = (kind < _ADDS) | (np.arange(count) < 100)
+    action, target = _actions(count, rng)
+    added = np.flatnonzero(action == b"A")
     weights = 1.0 / np.arange(1, symbols + 1)
-    made["instrument_id"] = rng.choice(symbols, count, p=weights / weights.sum()) + 1
-    made["account"] = rng.integers(1, ACCOUNT_COUNT + 1, count)
+    made["instrument_id"] = (rng.choice(symbols, len(added), p=weights / weights.sum()) + 1)[target]
+    made["account"] = rng.integers(1, ACCOUNT_COUNT + 1, len(added))[target]
+    buys = (rng.random(len(added)) < 0.5)[target]
+    made["action"], made["side"] = action, np.where(buys, b"B", b"A")
     made["client_order_id"] = np.arange(1, count + 1)
+    made["original_client_order_id"] = np.where(action == b"A", 0, added[target] + 1)
     made["ts_event"] = start_ns + np.arange(count) * 1_000
     made["time_in_force"] = b"1"
-    made["side"] = np.where(rng.random(count) < 0.5, b"B", b"A")
     made["size"] = 1 + rng.integers(0, 100, count)
-    drift = np.cumsum(rng.integers(-1, 2, count)) // 64
-    offset = rng.geometric(1 / _DEPTH_TICKS, count) - 3
-    away = np.where(made["side"] == b"B", -offset, offset)
-    made["price"] = MIDDLE + (drift + away) * TICK
-    made["action"] = np.where(added, b"A", np.where(kind < _ADDS + _CANCELS, b"C", b"M"))
-    _name_targets(made, np.flatnonzero(added), np.flatnonzero(~added), rng)
+    drift = np.cumsum(rng.integers(-1, 2, count))[added] // 64
+    offset = (rng.geometric(1 / _DEPTH_TICKS, len(added)) - 3)[target]
+    ticks = drift[target] + np.where(buys, -offset, offset)
+    made["price"] = MIDDLE + np.where(action == b"M", ticks + rng.integers(-2, 3, count), ticks) * TICK
     return made
 
 
-def _name_targets(made: RecordArray, adds: np.ndarray, changes: np.ndarray, rng: np.random.Generator) -> None:
-    """Let each cancel and replacement name one of the orders that were added lately."""
-    before = np.searchsorted(adds, changes)
-    back = np.minimum(rng.geometric(1 / _RECENT, len(changes)), before)
-    target = adds[before - back]
-    for name in ("instrument_id", "account", "side"):
-        made[name][changes] = made[name][target]
-    made["original_client_order_id"][changes] = made["client_order_id"][target]
-    moves = rng.integers(-2, 3, len(changes)) * TICK
-    made["price"][changes] = made["price"][target] + moves
+def _actions(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return the action of each command, and the number of its order among the new ones."""
+    adds, cancels = max(1, round(_ADDS * count)), round(_CANCELS * count)
+    entry = np.arange(adds)
+    later = rng.permutation(adds)[: count - adds]
+    life = np.minimum(rng.exponential(_LIFE, len(later)), rng.random(len(later)) * (adds - later))
+    sequence = np.argsort(np.concatenate([entry, later + life]), kind="stable")
+    action = np.where(np.arange(count) < adds, b"A", np.where(np.arange(count) < adds + cancels, b"C", b"M"))
+    return action[sequence], np.concatenate([entry, later])[sequence]
 
 
 def prepared(kernel: BookKernel, symbols: int, *, accounts: bool) -> None:

@@ -72,7 +72,9 @@ static inline void apply(Engine *e, const Command *c)
 
 /* Fetch into the caches what a command some places ahead will need, in three steps: slots of the tables, what they
  * lead to, and what that leads to. Nothing is checked: a wrong guess fetches in vain. */
-enum { FAR_AHEAD = 24, AHEAD = 16, CLOSE_AHEAD = 8 };
+enum { NEAR = 8, CLOSE_BY = 16, NOW = 24, RING = 32 };
+
+typedef struct { u64 order_tag, shares_tag; u32 order, listing; } Ahead;
 
 /* GCC takes a function that only fetches for one without an effect, and drops its calls unless they are inlined. */
 #define INLINE static inline __attribute__((always_inline))
@@ -84,75 +86,73 @@ INLINE void fetch(const void *at, size_t size)
         __builtin_prefetch((const char *)at + 64);
 }
 
-static inline const u64 *slot_of(const Table *table, u64 a, u64 b) { return &table->slots[tag_of(a, b) & table->mask]; }
-
 /* Return the index that a pair probably has, by its tag alone, or NONE. */
-static inline u32 guessed(const Table *table, u64 a, u64 b)
+static inline u32 guessed(const Table *table, u64 tag)
 {
-    u64 tag = tag_of(a, b);
     for (u64 i = tag & table->mask;; i = (i + 1) & table->mask)
         if (table->slots[i] == 0 || table->slots[i] >> 32 == tag)
             return (u32)table->slots[i] - 1;
 }
 
-INLINE void fetch_far(const Engine *e, const Command *c)
+INLINE void fetch_slots(const Engine *e, const Command *c, Ahead *ahead)
 {
     int adds = c->action == 'A';
-    fetch(slot_of(&e->order_table, c->account, adds ? c->client : c->original), 0);
-    if (adds && e->has_accounts)
-        fetch(slot_of(&e->balance_table, c->account, c->instrument), 0);
+    ahead->order_tag = tag_of(c->account, adds ? c->client : c->original);
+    fetch(&e->order_table.slots[ahead->order_tag & e->order_table.mask], 0);
+    if (adds && e->has_accounts) {
+        ahead->shares_tag = tag_of(c->account, c->instrument);
+        fetch(&e->balance_table.slots[ahead->shares_tag & e->balance_table.mask], 0);
+    }
 }
 
-INLINE void fetch_near(const Engine *e, const Command *c)
+INLINE void fetch_near(const Engine *e, const Command *c, Ahead *ahead)
 {
     if (c->action != 'A') {
-        u32 at = guessed(&e->order_table, c->account, c->original);
-        if (at != NONE)
-            fetch(&e->orders.at[at], sizeof(Order));
+        if ((ahead->order = guessed(&e->order_table, ahead->order_tag)) != NONE)
+            fetch(&e->orders.at[ahead->order], sizeof(Order));
         return;
     }
-    u32 at = guessed(&e->listing_table, c->instrument, 0);
-    if (at != NONE)
-        fetch(e->listings.at[at].side, 2 * sizeof(Side));
-    if (e->has_accounts && (at = guessed(&e->balance_table, c->account, c->instrument)) != NONE)
-        fetch(&e->balances.at[at], sizeof(Balance));
+    if ((ahead->listing = guessed(&e->listing_table, tag_of(c->instrument, 0))) != NONE)
+        fetch(e->listings.at[ahead->listing].side, 2 * sizeof(Side));
+    u32 shares = e->has_accounts ? guessed(&e->balance_table, ahead->shares_tag) : NONE;
+    if (shares != NONE)
+        fetch(&e->balances.at[shares], sizeof(Balance));
 }
 
-INLINE void fetch_close(const Engine *e, const Command *c)
+INLINE void fetch_close(const Engine *e, const Command *c, const Ahead *ahead)
 {
     if (c->action == 'A') {
-        u32 at = guessed(&e->listing_table, c->instrument, 0);
-        for (int side = 0; at != NONE && side < 2; side++) {
-            const Side *each = &e->listings.at[at].side[side];
+        for (int side = 0; ahead->listing != NONE && side < 2; side++) {
+            const Side *each = &e->listings.at[ahead->listing].side[side];
             if (each->n)
                 fetch(&each->levels[each->n - 1], 0);
         }
-        return;
+    } else if (ahead->order != NONE) {
+        const Order *o = &e->orders.at[ahead->order];
+        if (o->shares != NONE && o->side != BUY)
+            fetch(&e->balances.at[o->shares], sizeof(Balance));
+        if (o->next != NONE)
+            fetch(&e->orders.at[o->next], 0);
+        if (o->prev != NONE)
+            fetch(&e->orders.at[o->prev], 0);
     }
-    u32 at = guessed(&e->order_table, c->account, c->original);
-    if (at == NONE)
-        return;
-    const Order *o = &e->orders.at[at];
-    if (o->shares != NONE && o->side != BUY)
-        fetch(&e->balances.at[o->shares], sizeof(Balance));
-    if (o->next != NONE)
-        fetch(&e->orders.at[o->next], 0);
-    if (o->prev != NONE)
-        fetch(&e->orders.at[o->prev], 0);
 }
 
 static void run_all(Engine *e, const Command *commands, u64 n)
 {
+    Ahead ring[RING];
     ROOM(e, e->events, n + n / 2);
-    for (u64 i = 0; i < n; i++) {
-        if (i + FAR_AHEAD < n)
-            fetch_far(e, &commands[i + FAR_AHEAD]);
-        if (i + AHEAD < n)
-            fetch_near(e, &commands[i + AHEAD]);
-        if (i + CLOSE_AHEAD < n)
-            fetch_close(e, &commands[i + CLOSE_AHEAD]);
-        e->count++;
-        apply(e, &commands[i]);
+    for (u64 i = 0; i < n + NOW; i++) {
+        if (i < n)
+            fetch_slots(e, &commands[i], &ring[i % RING]);
+        if (i >= NEAR && i - NEAR < n)
+            fetch_near(e, &commands[i - NEAR], &ring[(i - NEAR) % RING]);
+        if (i >= CLOSE_BY && i - CLOSE_BY < n)
+            fetch_close(e, &commands[i - CLOSE_BY], &ring[(i - CLOSE_BY) % RING]);
+        if (i >= NOW) {
+            e->count++;
+            apply(e, &commands[i - NOW]);
+        }
     }
 }
 

@@ -402,21 +402,19 @@ static inline void queue_remove(Engine *e, Queue *queue, u32 at)
 /* Return the place of the first level that is not worse than the price. */
 static inline u32 level_place(const Side *side, int buys, i64 price)
 {
-    u32 low = 0, high = side->n;
-    for (u32 near = 0; near < 3 && high > 0; near++, high--) { /* most orders are near the best price */
-        i64 there = side->levels[high - 1].price;
-        if (buys ? there < price : there > price)
-            return high;
+    i64 flip = buys ? 0 : -1; /* reverses the order of the offers' prices */
+    const Level *from = side->levels;
+    u32 n = side->n;
+    price ^= flip;
+    for (u32 near = 0; near < 3 && n > 0; near++, n--) /* most orders are near the best price */
+        if ((from[n - 1].price ^ flip) < price)
+            return n;
+    for (u32 half; n > 1; n -= half) {
+        half = n / 2;
+        const Level *middle = from + half;
+        from = (middle[-1].price ^ flip) < price ? middle : from;
     }
-    while (low < high) {
-        u32 middle = (low + high) / 2;
-        i64 there = side->levels[middle].price;
-        if (buys ? there < price : there > price)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return n ? (u32)(from - side->levels) + ((from->price ^ flip) < price) : 0;
 }
 
 static inline Side *side_of(Listing *l, u8 side) { return &l->side[side != BUY]; }
