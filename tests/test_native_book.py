@@ -166,7 +166,7 @@ def test_codes_are_those_of_the_header() -> None:
     for reason in BookReason:
         names = {theirs: mine for mine, theirs in OTHER_NAMES.items()}
         assert values[names.get(reason.name, reason.name)] == reason, reason.name
-    for name in ("KEPT_TRADES", "GATEWAY_BITS", "RULES_VERSION"):
+    for name in ("KEPT_TRADES", "GATEWAY_BITS", "FIRST_RULES", "OLDEST_RULES", "RULES_VERSION"):
         assert values[name] == getattr(book_codes, name)
     assert {int(kind) for kind in EventKind} <= set(values.values())
 

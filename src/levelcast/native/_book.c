@@ -264,7 +264,7 @@ static int engine_begin(Engine *e, int accounts, u32 treasury_id)
     memset(e, 0, sizeof *e);
     e->has_accounts = accounts;
     e->treasury = treasury_id;
-    e->rules = RULES_VERSION;
+    e->rules = FIRST_RULES;
     e->unused = NONE;
     if (setjmp(e->no_memory)) {
         PyErr_NoMemory();

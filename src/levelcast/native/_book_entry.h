@@ -419,7 +419,7 @@ static u8 setting(Engine *e, const Command *c)
     i64 value = c->price, most = MAX_PRICE;
     u64 which = c->order_id;
     if (which == SET_RULES) {
-        if (value <= 0 || value > RULES_VERSION)
+        if (value < OLDEST_RULES || value > RULES_VERSION)
             return VERSION_OF_RULES;
         e->rules = (u32)value;
         return OK;

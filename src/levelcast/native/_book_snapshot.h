@@ -295,7 +295,7 @@ static int load(Engine *e, Source *from)
     SavedHeader header;
     u64 n;
     if (GET(from, header) < 0 || memcmp(header.magic, MAGIC, 4) != 0 || header.version != SNAPSHOT_VERSION ||
-        header.accounts > 1 || header.treasury > 0xFFFF)
+        header.accounts > 1 || header.treasury > 0xFFFF || header.rules < 1 || header.rules > RULES_VERSION)
         return -2;
     e->has_accounts = (int)header.accounts;
     e->treasury = header.treasury;

@@ -26,7 +26,8 @@ typedef uint8_t u8;
 #define CURRENCY ((u64)1 << 32)
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 
-enum { COMMAND_SIZE = 96, EVENT_SIZE = 64, GATEWAY_BITS = 48, KEPT_TRADES = 1 << 20, RULES_VERSION = 1, SETTINGS = 11 };
+enum { COMMAND_SIZE = 96, EVENT_SIZE = 64, GATEWAY_BITS = 48, KEPT_TRADES = 1 << 20, SETTINGS = 11 };
+enum { FIRST_RULES = 1, OLDEST_RULES = 1, RULES_VERSION = 1 };
 enum { BUY = 'B', SELL = 'A', POST_ONLY_CODE = '6' };
 enum { MARKET = '1', LIMIT = '2', STOP = '3', STOP_LIMIT = '4' };
 enum { TIF_DAY = '0', TILL_CANCEL = '1', AT_OPEN = '2', TIF_IMMEDIATE = '3', TIF_FILL_OR_KILL = '4', AT_CLOSE = '7' };

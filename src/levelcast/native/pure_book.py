@@ -29,12 +29,12 @@ from levelcast.native.book_codes import (
     COMMAND,
     EVENT,
     FILL_OR_KILL,
+    FIRST_RULES,
     MASS_CANCEL,
     NO_ACTION,
     NO_CHANGE,
     POST_ONLY,
     REPLACE,
-    RULES_VERSION,
     STOP,
     STOP_LIMIT,
     TILL_CANCEL,
@@ -64,7 +64,7 @@ class BookKernel:
 
     def __init__(self, accounts: bool = True, treasury: int = 0) -> None:
         self.has_accounts, self.treasury = accounts, treasury
-        self.rules = RULES_VERSION
+        self.rules = FIRST_RULES
         self.now_ns = self.count = self.order_count = self.trade_count = 0
         self.stamp_ns = 0
         """Stamp of the current command."""

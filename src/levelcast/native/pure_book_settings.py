@@ -14,6 +14,7 @@ from levelcast.native.book_codes import (
     DEPOSIT,
     IGNORED_COMMANDS,
     MAX_PRICE,
+    OLDEST_RULES,
     RULES_VERSION,
     SETTING,
     WITHDRAWAL,
@@ -145,7 +146,7 @@ def _setting(book: BookKernel, command: Command) -> BookReason:
     """Set a parameter of an instrument, or the version of the rules."""
     setting, value = command.order_id, command.price
     if setting == InstrumentSetting.RULES:
-        if not 0 < value <= RULES_VERSION:
+        if not OLDEST_RULES <= value <= RULES_VERSION:
             return BookReason.RULES_VERSION
         book.rules = value
         return BookReason.NONE
