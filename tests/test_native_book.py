@@ -18,7 +18,7 @@ from levelcast.native import book as chosen
 from levelcast.native import book_codes, pure_book
 from levelcast.native.book_codes import EVENT, BookReason, EventKind
 from tests.book_compare import compare
-from tests.book_parts import Flow, Step, command, events_of, flow, run_steps, shown
+from tests.book_parts import INSTRUMENTS, Flow, Step, command, events_of, flow, run_steps, shown
 from tests.conftest import lacking
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,6 +53,7 @@ def test_kernel_and_equivalent_agree(kernel: Any, seed: int) -> None:
     assert mine == theirs, first_difference(kernel, steps, accounts)
     assert one.snapshot() == other.snapshot()
     assert one.balances() == other.balances()
+    assert one.instruments() == other.instruments() == np.array(INSTRUMENTS, "<u4").tobytes()
     for instrument in (1, 2, 77, 5):
         assert one.orders(instrument) == other.orders(instrument)
         assert one.top(instrument, 3) == other.top(instrument, 3)

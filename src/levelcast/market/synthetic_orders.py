@@ -7,16 +7,20 @@ reach the other side. The flow is a function of its seed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from levelcast.native.book import BookKernel
 from levelcast.native.book_codes import NO_SIZE, UNDEFINED, BookPhase
-from levelcast.records import RecordArray, orders
+from levelcast.records import RecordArray, StatusAction, instruments, orders, statuses
 
 USD = int.from_bytes(b"USD\0", "little")
 TICK = 10_000_000
 MIDDLE = 10_000 * TICK
 ACCOUNT_COUNT = 500
+START_NS = 1_767_364_200_000_000_000  # 2026-01-02 14:30 UTC
+_PER_FRAME = 100
 _ADDS, _CANCELS = 0.54, 0.42
 _DEPTH_TICKS = 12
 _LIFE = 400
@@ -57,16 +61,36 @@ def _actions(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarr
     return action[sequence], np.concatenate([entry, later])[sequence]
 
 
+def deposits(symbols: int) -> RecordArray:
+    """Return the commands that fund every account with money and shares."""
+    numbers = np.arange(1, ACCOUNT_COUNT + 1)
+    paid = orders(ACCOUNT_COUNT * (symbols + 1))
+    paid["action"], paid["command"], paid["price"] = b"N", b"D", 2**60
+    paid["account"] = np.repeat(numbers, symbols + 1)
+    paid["instrument_id"] = np.tile(np.arange(symbols + 1), ACCOUNT_COUNT)
+    paid["order_id"] = np.where(paid["instrument_id"] == 0, USD, 0)
+    return paid
+
+
 def prepared(kernel: BookKernel, symbols: int, *, accounts: bool) -> None:
     """Define the instruments, fund the accounts and open trading."""
     for instrument in range(1, symbols + 1):
         kernel.define(instrument, TICK, 1, 1, NO_SIZE - 1, UNDEFINED, 0, -1, USD)
     if accounts:
-        numbers = np.arange(1, ACCOUNT_COUNT + 1)
-        paid = orders(ACCOUNT_COUNT * (symbols + 1))
-        paid["action"], paid["command"], paid["price"] = b"N", b"D", 2**60
-        paid["account"] = np.repeat(numbers, symbols + 1)
-        paid["instrument_id"] = np.tile(np.arange(symbols + 1), ACCOUNT_COUNT)
-        paid["order_id"] = np.where(paid["instrument_id"] == 0, USD, 0)
-        kernel.run(paid.tobytes())
+        kernel.run(deposits(symbols).tobytes())
     kernel.status(0, int(BookPhase.TRADING))
+
+
+def order_frames(count: int, symbols: int, seed: int = 1, start_ns: int = START_NS) -> Iterator[tuple[int, bytes]]:
+    """Yield time and records of frames: definitions, deposits, the opening, and then `count` commands."""
+    defined, opened = instruments(symbols), statuses(1)
+    defined["instrument_id"], defined["currency"] = np.arange(1, symbols + 1), b"USD"
+    defined["min_price_increment"], defined["raw_symbol"] = TICK, [f"SYM{n}" for n in range(1, symbols + 1)]
+    opened["action"] = int(StatusAction.TRADING)
+    paid, flow = deposits(symbols), order_flow(count, symbols, seed, start_ns)
+    parts = [defined, *(paid[at : at + _PER_FRAME] for at in range(0, len(paid), _PER_FRAME)), opened]
+    for at, part in enumerate(parts):
+        yield start_ns - len(parts) + at, part.tobytes()
+    for at in range(0, count, _PER_FRAME):
+        part = flow[at : at + _PER_FRAME]
+        yield int(part["ts_event"][-1]), part.tobytes()

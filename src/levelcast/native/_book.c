@@ -443,6 +443,20 @@ static void put_orders(Engine *e, Bytes *out, u32 listing)
         save_order(e, out, &e->orders.at[e->some.at[i]]);
 }
 
+static void put_instruments(Engine *e, Bytes *out)
+{
+    for (u64 i = 0; i < e->listings.n; i++)
+        PUT(e, out, e->listings.at[i].id);
+}
+
+static PyObject *book_instruments(Book *self, PyObject *unused)
+{
+    (void)unused;
+    Bytes out = {0};
+    GUARDED(&self->engine, put_instruments(&self->engine, &out));
+    return taken_bytes(&out);
+}
+
 static PyObject *book_orders(Book *self, PyObject *given)
 {
     unsigned long instrument = PyLong_AsUnsignedLong(given);
@@ -530,6 +544,7 @@ static PyMethodDef book_methods[] = {
     {"trace", (PyCFunction)book_trace, METH_VARARGS, "See levelcast.native.pure_book."},
     {"finish", (PyCFunction)book_finish, METH_NOARGS, "See levelcast.native.pure_book."},
     {"top", (PyCFunction)book_top, METH_VARARGS, "See levelcast.native.pure_book."},
+    {"instruments", (PyCFunction)book_instruments, METH_NOARGS, "See levelcast.native.pure_book."},
     {"orders", (PyCFunction)book_orders, METH_O, "See levelcast.native.pure_book."},
     {"front", (PyCFunction)book_front, METH_VARARGS, "See levelcast.native.pure_book."},
     {"balances", (PyCFunction)book_balances, METH_NOARGS, "See levelcast.native.pure_book."},

@@ -56,7 +56,7 @@ from levelcast.native.pure_book_state import (
     Listing,
 )
 
-_END, _LEVEL = Struct("<Q"), Struct("<qQ")
+_END, _LEVEL, _ID = Struct("<Q"), Struct("<qQ"), Struct("<I")
 
 
 class BookKernel:
@@ -165,6 +165,10 @@ class BookKernel:
     def live(self) -> int:
         """Orders that are live or waiting."""
         return len(self.table)
+
+    def instruments(self) -> bytes:
+        """Return the ids of the instruments in the order of their definition, 4 bytes each."""
+        return b"".join(map(_ID.pack, self.listings))
 
     def orders(self, instrument: int) -> bytes:
         """Return the orders of an instrument in book order, as `pure_book_snapshot.ORDER`."""

@@ -8,6 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from levelcast.cli.output import table
+from levelcast.market.engine import MatchingEngine
 from levelcast.market.replay import TOP
 from levelcast.market.replay_check import CheckCounts
 from levelcast.market.replay_entry import EntryCounts
@@ -23,7 +24,7 @@ def price_of(price: int) -> str:
     return "–" if price == UNDEFINED else f"{price / 1e9:,.2f}"
 
 
-def book_table(name: str, top: RecordArray, events: int) -> Table:
+def book_table(title: str, top: RecordArray) -> Table:
     """Return a book with bids on the left and asks on the right."""
     rows = [
         (f"{int(level['bid_sz']):,}", price_of(int(level["bid_px"])), price_of(int(level["ask_px"])),
@@ -31,7 +32,17 @@ def book_table(name: str, top: RecordArray, events: int) -> Table:
         for level in top
         if level["bid_sz"] or level["ask_sz"]
     ]  # fmt: skip
-    return table((">bid size", ">bid", ">ask", ">ask size"), rows, title=f"{name} after {events:,} events")
+    return table((">bid size", ">bid", ">ask", ">ask size"), rows, title=title)
+
+
+def state_line(engine: MatchingEngine) -> str:
+    """Return the last line of a state that was rebuilt from a tape."""
+    at = np.datetime_as_string(np.datetime64(engine.timestamp_ns, "ns"), unit="ms").replace("T", " ")
+    kernel = engine.kernel
+    return (
+        f"Sequence {engine.sequence:,}, {at} UTC: {kernel.trade_count:,} trades, {kernel.live:,} live orders, "
+        f"state {engine.state_hash().hex()[:16]}."
+    )
 
 
 def report_lines(found: list[SymbolReplay], *, match: bool) -> Iterator[str]:
