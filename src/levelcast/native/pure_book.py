@@ -283,7 +283,7 @@ class BookKernel:
         if reason:
             self.refuse(command, reason)
             return
-        self._change(order, client, bound, stop, command.size - order.filled)
+        self._change(order, client, bound, stop, entry.left_after(order, command.size))
 
     def _change(self, order: BookOrder, client: int, bound: int, stop: int, left: int) -> None:
         """Replace an order: it keeps its place if its price stays and it does not grow (M5)."""

@@ -49,7 +49,7 @@ def apply(book: BookKernel, command: Command) -> None:
         return
     if command.command not in (DEPOSIT, WITHDRAWAL, BUST, ACCOUNT_LIMIT, SETTING):
         reason, kind = BookReason.ACTION, EventKind.REJECTED
-    elif command.publisher != book.treasury:
+    elif not is_treasury(book, command):
         reason, kind = BookReason.NOT_TREASURY, EventKind.REJECTED
     elif command.command == BUST:
         kind = EventKind.BUSTED
@@ -67,6 +67,10 @@ def apply(book: BookKernel, command: Command) -> None:
         book.refuse(command, reason)
     else:
         book.tell_command(kind, command)
+
+
+def is_treasury(book: BookKernel, command: Command) -> bool:
+    return command.publisher == book.treasury
 
 
 def _account(book: BookKernel, number: int) -> BookAccount:
