@@ -30,7 +30,7 @@ from levelcast.native.book_codes import NO_SIZE, UNDEFINED, BookPhase
 from levelcast.records import RecordArray, orders
 
 COMMANDS, SYMBOLS, BATCH, FRAME = 10_000_000, 1_000, 100_000, 1_000
-RUNS, LIVE, PEER_S = 5, 1_000_000, 30.0
+RUNS, LIVE, PEER_S = 5, 1_000_000, 20.0
 TARGET, FLOW_TARGET, REBUILD_TARGET, SNAPSHOT_TARGET_S = 6_000_000, 8_000_000, 4_000_000, 1.0
 """Commands per second of a quiet core, and seconds for a snapshot of `LIVE` orders."""
 QUICK = 200
