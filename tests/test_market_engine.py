@@ -203,7 +203,8 @@ FIRST_RULES_EVENTS = "ccac66e50a20c040da871885631aaed33886132d7b34098618262b7b77
 
 def flow_frames(seed: int, accounts: bool) -> list[BookFrame]:
     """Return a random flow with every type of order as frames of one record each, in the first version of the rules."""
-    frames, now = [], SECOND
+    frames: list[BookFrame] = []
+    now = SECOND
     for step in flow(seed, 1_500, accounts):
         made = b""
         if step.call == "command" and (step.args[0]["command"][0], int(step.args[0]["order_id"][0])) != (b"P", 0):

@@ -52,8 +52,10 @@ def report_lines(found: list[SymbolReplay], *, match: bool) -> Iterator[str]:
         yield f"{each.symbol}: {len(each.times):,} events, {each.live:,} live orders, {bid} / {ask} at the end"
         if each.crossed:
             yield f"  crossed after {each.crossed:,} events, {each.crossed_since_auction:,} of them after the auction"
-        if each.unknown or each.refused:
-            yield f"  not known: {each.unknown:,} events of orders from before the file; refused: {each.refused:,}"
+        if each.unknown:
+            yield f"  not known: {each.unknown:,} events of orders from before the file"
+        if each.refused:
+            yield f"  refused by the engine: {each.refused:,} events"
         if each.check is not None:
             yield from _checked(each.check)
         if match and each.matched is not None:
@@ -99,7 +101,8 @@ def _entered(entered: EntryCounts) -> Iterator[str]:
 
 def summary(found: list[SymbolReplay], *, match: bool) -> str:
     """Return the last line of a replay."""
-    parts = [f"{sum(len(each.times) for each in found):,} events of {len(found):,} symbols"]
+    symbols = "1 symbol" if len(found) == 1 else f"{len(found):,} symbols"
+    parts = [f"{sum(len(each.times) for each in found):,} events of {symbols}"]
     checks = [each.check for each in found if each.check is not None]
     if checks:
         equal, rows = sum(each.equal_rows for each in checks), sum(each.rows for each in checks)
