@@ -160,11 +160,14 @@ static void advance(Engine *e, u64 now)
 {
     if (now > e->now)
         e->now = now;
+    if (e->next_wake > e->now)
+        return;
+    e->next_wake = UINT64_MAX;
     for (u32 i = 0; i < e->listings.n; i++) {
         Listing *l = &e->listings.at[i];
         if (!l->wake || l->wake > e->now)
-            continue;
-        if (l->phase == TRADING) {
+            wake_at(e, l, l->wake);
+        else if (l->phase == TRADING) {
             cross(e, l);
             set_wake(e, l);
         } else
@@ -266,6 +269,7 @@ static int engine_begin(Engine *e, int accounts, u32 treasury_id)
     e->treasury = treasury_id;
     e->rules = FIRST_RULES;
     e->unused = NONE;
+    e->next_wake = UINT64_MAX;
     if (setjmp(e->no_memory)) {
         PyErr_NoMemory();
         return -1;

@@ -119,7 +119,7 @@ static u8 match(Engine *e, u32 at)
         i64 price = trade_price(l, taker, maker);
         if (outside_band(l, price)) {
             set_phase(e, taker->listing, PRE_CROSS);
-            l->wake = e->now + (u64)l->settings[SET_PAUSE];
+            wake_at(e, l, e->now + (u64)l->settings[SET_PAUSE]);
             return PRICE_BAND;
         }
         trade(e, at, maker_at, price, taker->left < maker->left ? taker->left : maker->left, 0);
@@ -528,8 +528,7 @@ static void cross(Engine *e, Listing *l)
 static void set_wake(Engine *e, Listing *l)
 {
     u64 interval = (u64)l->settings[SET_INTERVAL];
-    if (rule_of(l) == BATCH && interval)
-        l->wake = (e->now / interval + 1) * interval;
+    wake_at(e, l, rule_of(l) == BATCH && interval ? (e->now / interval + 1) * interval : 0);
 }
 
 static void expire(Engine *e, Listing *l, u8 reason)

@@ -270,7 +270,8 @@ static int load_listing(Engine *e, Source *from)
     Listing *l = &e->listings.at[at];
     l->phase = (u32)s.phase;
     l->tick = s.tick, l->lot = s.lot, l->smallest = s.smallest, l->largest = s.largest;
-    l->high = s.high, l->low = s.low, l->collar = s.collar, l->wake = s.wake, l->start = s.start;
+    l->high = s.high, l->low = s.low, l->collar = s.collar, l->start = s.start;
+    wake_at(e, l, s.wake);
     l->last = s.last, l->band_reference = s.band_reference;
     memcpy(l->settings, s.settings, sizeof s.settings);
     l->shown_price = s.shown_price, l->shown_volume = s.shown_volume, l->shown_surplus = s.shown_surplus;

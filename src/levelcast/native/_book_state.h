@@ -126,6 +126,7 @@ typedef struct {
     int has_accounts;
     u32 treasury, rules;
     u64 now, count, order_count, trade_count, stamp;
+    u64 next_wake; /* not after the first listing that wakes */
     VECTOR(Order) orders;
     u32 unused; /* chain of unused orders */
     VECTOR(Listing) listings;
@@ -371,6 +372,13 @@ static inline void touch(Engine *e, Listing *l)
         return;
     l->touched = 1;
     e->touched++;
+}
+
+static inline void wake_at(Engine *e, Listing *l, u64 time)
+{
+    l->wake = time;
+    if (time && time < e->next_wake)
+        e->next_wake = time;
 }
 
 /* Queues */

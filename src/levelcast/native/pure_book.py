@@ -399,7 +399,7 @@ class BookKernel:
         listing.start_ns = self.now_ns
 
     def _set_wake(self, listing: Listing) -> None:
-        interval = listing.settings[InstrumentSetting.INTERVAL]
+        interval, listing.wake_ns = listing.settings[InstrumentSetting.INTERVAL], 0
         if listing.settings[InstrumentSetting.MATCH_RULE] == MatchRule.BATCH and interval:
             listing.wake_ns = (self.now_ns // interval + 1) * interval
 
