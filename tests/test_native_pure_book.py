@@ -190,6 +190,20 @@ MORE_BAD = [
     (BookReason.SIZE, {"size": 2**32 - 1}),
     (BookReason.UNKNOWN_ORDER, {"action": b"C", "account": 12, "original_client_order_id": 1}),
     (BookReason.UNKNOWN_ORDER, {"action": b"M", "account": 12, "original_client_order_id": 1, "size": 10}),
+    *(
+        (reason, {"action": b"M", "original_client_order_id": 1} | fields)
+        for reason, fields in (
+            (BookReason.TICK, {"price": 101}),
+            (BookReason.NO_PRICE, {"price": 2**63 - 1}),
+            (BookReason.LOT, {"size": 3}),
+            (BookReason.PRICE_LIMITS, {"price": 205}),
+            (BookReason.SIZE_LIMITS, {"size": 102}),
+            (BookReason.FUNDS, {"price": 100, "size": 90}),
+            (BookReason.UNKNOWN_INSTRUMENT, {"instrument_id": 2}),
+            (BookReason.UNKNOWN_ORDER, {"original_client_order_id": 2}),
+            (BookReason.DUPLICATE_ID, {"client_order_id": 1}),
+        )
+    ),
     (BookReason.UNKNOWN_ACCOUNT, {"account": 0}),
     (BookReason.DUPLICATE_ID, {"client_order_id": 0}),
     (BookReason.FUNDS, {"action": b"N", "command": b"W", "order_id": USD, "price": 8_001, "instrument_id": 0}),
