@@ -46,7 +46,8 @@ class PublicFeed:
         for instrument in np.unique(events["instrument_id"][held]).tolist():
             mine = events[held & (events["instrument_id"] == instrument)]
             self._held.setdefault(instrument, []).append(mine)
-        return events[~held]
+        public: RecordArray = events[~held]
+        return public
 
     def _change(self, event: np.void) -> list[RecordArray]:
         """Note a phase or a matching rule; return what becomes public before it."""

@@ -1,26 +1,22 @@
-"""`levelcast book`: replay order flow through the matching engine, and show order books."""
+"""`levelcast book`: run the matching engine on order flow, tapes or generated orders; show and serve order books."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 from rich.console import Console
 
 from levelcast.cli.book.flows import FORMATS, OrderFlow, read_flow, read_levels
-from levelcast.cli.book.screen import Book, BookScreen
+from levelcast.cli.book.screen import BookScreen, watch_generated, watch_tape
 from levelcast.cli.book.tapes import (
     as_json_of,
     book_server,
-    frames_after,
-    instruments_of,
     open_service,
-    open_tape,
+    required_instruments,
     top_of,
     write_tape,
 )
@@ -31,11 +27,7 @@ from levelcast.cli.main import COMMANDS
 from levelcast.cli.options import AsJson, Force, Unsound, option
 from levelcast.cli.output import print_json
 from levelcast.errors import UserError
-from levelcast.market.engine import MatchingEngine
-from levelcast.market.replay import TOP
 from levelcast.market.replay_run import SymbolReplay, SymbolRun
-from levelcast.market.synthetic_orders import order_flow, prepared
-from levelcast.native.book import BookKernel
 from levelcast.records import RecordArray
 
 app = typer.Typer(help=COMMANDS["book"].help, no_args_is_help=True)
@@ -155,9 +147,9 @@ def watch(
         raise typer.BadParameter(f'"{form}" is not one of {", ".join(FORMATS)}', param_hint="--format")
     screen = BookScreen(Console(), rate)
     if path is None:
-        _watch_generated(screen, count, levels)
+        watch_generated(screen, count, levels)
     elif path.is_dir():
-        _watch_tape(screen, path, symbol, levels, treasury)
+        watch_tape(screen, path, 0 if symbol is None else _instrument(symbol), levels, treasury)
     else:
         flow = read_flow(path, form, None if day is None else parse_day(day))
         run = _runs(flow, form, levels, [symbol or flow.symbols[0]], None)[0]
@@ -165,56 +157,10 @@ def watch(
         screen.show((f"{name} after {number:,} events", number, top) for number, top in enumerate(run.steps(), 1))
 
 
-def _watch_generated(screen: BookScreen, count: int, levels: int) -> None:
-    kernel = BookKernel(accounts=True)
-    prepared(kernel, 3, accounts=True)
-
-    def books() -> Iterator[Book]:
-        for number, command in enumerate(order_flow(count, 3), 1):
-            kernel.run(command.tobytes())
-            yield f"generated 1 after {number:,} events", number, np.frombuffer(kernel.top(1, levels), TOP)
-
-    screen.show(books())
-    kernel.finish()
-    screen.console.print(
-        f"{count:,} commands of 500 accounts in 3 instruments: {kernel.trade_count:,} trades, {kernel.live:,} live "
-        "orders. Every asset is conserved."
-    )
-
-
-def _watch_tape(screen: BookScreen, path: Path, symbol: str | None, levels: int, treasury: int) -> None:
-    engine, chosen = MatchingEngine(treasury=treasury), _instrument(symbol)
-
-    def books() -> Iterator[Book]:
-        for frame in frames_after(open_tape(path), 0):
-            engine.frame(frame)
-            shown = chosen or next(iter(instruments_of(engine)), 0)
-            title = f"instrument {shown} at sequence {engine.sequence:,}"
-            yield title, engine.kernel.count, top_of(engine, shown, levels)
-
-    screen.show(books())
-    _require_instruments(engine, [chosen] if chosen else [])
-    typer.echo(state_line(engine))
-
-
-def _instrument(symbol: str | None) -> int:
-    """Return the instrument id that was given, or 0."""
-    if symbol is None:
-        return 0
+def _instrument(symbol: str) -> int:
     if not symbol.isascii() or not symbol.isdigit() or not 0 < int(symbol) < 2**32:
         raise typer.BadParameter(f'"{symbol}" is not an instrument id, a number from 1 on', param_hint="--symbol")
     return int(symbol)
-
-
-def _require_instruments(engine: MatchingEngine, wanted: list[int]) -> list[int]:
-    """Return the wanted instruments, or all; UserError if one is not defined, or if none is."""
-    defined = instruments_of(engine)
-    if not defined:
-        raise UserError(f"no instrument is defined up to sequence {engine.sequence:,}; use a tape with order records")
-    if missing := [each for each in wanted if each not in defined]:
-        some = ", ".join(map(str, defined[:10]))
-        raise UserError(f"instrument {missing[0]} is not defined up to sequence {engine.sequence:,}; use one of {some}")
-    return wanted or defined
 
 
 @app.command()
@@ -248,7 +194,7 @@ def show(
     require_new(save, force=force)
     service = open_service(directory, snapshot, treasury, unsound=unsound)
     engine = service.engine if at is None else service.at(at)
-    instruments = _require_instruments(engine, symbol or [])
+    instruments = required_instruments(engine, symbol or [])
     if save is not None:
         with replacing(save) as unfinished:
             unfinished.write_bytes(engine.snapshot())

@@ -62,6 +62,17 @@ def instruments_of(engine: MatchingEngine) -> list[int]:
     return ids
 
 
+def required_instruments(engine: MatchingEngine, wanted: list[int]) -> list[int]:
+    """Return the wanted instruments, or all; UserError if one is not defined, or if none is."""
+    defined = instruments_of(engine)
+    if not defined:
+        raise UserError(f"no instrument is defined up to sequence {engine.sequence:,}; use a tape with order records")
+    if missing := [each for each in wanted if each not in defined]:
+        some = ", ".join(map(str, defined[:10]))
+        raise UserError(f"instrument {missing[0]} is not defined up to sequence {engine.sequence:,}; use one of {some}")
+    return wanted or defined
+
+
 def top_of(engine: MatchingEngine, instrument: int, levels: int) -> RecordArray:
     return np.frombuffer(engine.kernel.top(instrument, levels), TOP)
 
