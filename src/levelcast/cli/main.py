@@ -111,7 +111,9 @@ COMMANDS = {
         "tape.audit:audit",
         "Audit recorded tapes for identical order, fair release and timely floors.",
     ),
-    "book": CommandEntry("book.book:app", "Replay order flow through the matching engine, and show order books."),
+    "book": CommandEntry(
+        "book.book:app", "Run the matching engine on order flow, tapes or generated orders; show and serve order books."
+    ),
     "pipeline": CommandEntry(
         "lake.pipeline:app",
         "Load tapes and captures into tables for Spark, DuckDB and pandas; derive bars, best quotes and rates.",
