@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -118,3 +120,32 @@ def test_missing_keys_are_reported_in_one_sentence(tmp_path: Path) -> None:
     assert "is not the one in" in swapped.stderr
     missing = run("multicast", str(file), "--name", NAMES[1], "--data", str(tmp_path), check=False)
     assert "private key not found" in missing.stderr
+
+
+def test_a_member_joins_in_the_next_epoch(group_file: Path, tmp_path: Path) -> None:
+    data, four = tmp_path / "data", group_file.read_text(encoding="utf-8")
+    processes = MulticastProcesses(group_file, data, NAMES, ["--rate", "20", "--for", "20s"])
+    try:
+        for name in NAMES:
+            processes.start(name)
+        for event in processes.events(60.0):
+            if event.what.get("delivering") and event.name == NAMES[0]:
+                break
+        site = '\n[[site]]\nname = "essen"\n\n[[receiver]]\nname = "essen-1"\nid = 5\nsite = "essen"\n'
+        keys = four.index("[keys]") if "[keys]" in four else len(four)
+        group_file.write_text(four[:keys] + site + "\n" + four[keys:], encoding="utf-8")
+        run("keys", "node", "--name", "essen-1", "--network", str(group_file))
+        processes.start("essen-1", ["--group", str(data / NAMES[0] / "multicast" / "group.json")])
+        for name in NAMES:
+            os.kill(processes.pid(name), signal.SIGHUP)
+        epochs = {}
+        for event in processes.events(120.0):
+            epochs[event.name] = event.what.get("epoch", epochs.get(event.name, 1))
+    finally:
+        processes.close()
+    assert {name: processes.final[name]["epoch"] for name in (*NAMES, "essen-1")} == dict.fromkeys(
+        (*NAMES, "essen-1"), 2
+    )
+    assert compare(processes.final, NAMES).identical
+    assert processes.final["essen-1"]["packets"]["essen-1"][0] > 20
+    assert processes.final[NAMES[0]]["packets"]["essen-1"] == processes.final["essen-1"]["packets"]["essen-1"]

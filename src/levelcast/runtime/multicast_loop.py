@@ -29,7 +29,7 @@ from levelcast.runtime.sockets import Via
 from levelcast.runtime.verify_pool import ToVerify, VerifyPool
 from levelcast.storage.chain_store import ChainStore, Confirmed
 from levelcast.wire.chain_codec import signed_bytes, unpack_content
-from levelcast.wire.chain_messages import ChainMessage
+from levelcast.wire.chain_messages import ChainMessage, EpochRecord
 from levelcast.wire.codec import decode, encode
 from levelcast.wire.header import Malformed
 from levelcast.wire.messages import Echo, Message, Probe, Repair
@@ -105,9 +105,11 @@ class MulticastLoop:
         self._on_delivery, self._on_turn = on_delivery, on_turn
         self._impairment = impairment
         self._submitted: deque[bytes] = deque()
+        self._proposed: deque[EpochRecord] = deque()
         self._confirmed = store.confirmed
         self._stopping = False
         self._probe_ns = 0
+        self._probed_by: set[int] = set()
         self._probes = 0
 
     # -- from any thread -----------------------------------------------------------------------------------
@@ -125,6 +127,11 @@ class MulticastLoop:
     def confirm(self, position: Confirmed) -> None:
         """Note that the application needs nothing up to this position any more."""
         self._confirmed = max(self._confirmed, position)
+
+    def propose(self, record: EpochRecord) -> None:
+        """Sign a record as the successor of the last epoch, unless another one is signed (rule E-2)."""
+        self._proposed.append(record)
+        self._pool.wake()
 
     def stop(self) -> None:
         """End the loop after this turn."""
@@ -162,10 +169,15 @@ class MulticastLoop:
         if ready:
             for verified in self._pool.take():
                 batch += verified.messages
+                for each, holds in verified.results:
+                    if holds and each.source is not None:
+                        self._sockets.learn(each.member, each.source)
         submitted = False
         while self._submitted and self.machine.room:
             self.machine.submit([self._submitted.popleft()])
             submitted = True
+        while self._proposed:
+            submitted |= self.machine.propose(self._proposed.popleft())
         due_ns = self.machine.wake_ns
         if batch or submitted or due_ns is None or due_ns <= now:
             self._perform(self.machine.step(batch, now))
@@ -205,7 +217,7 @@ class MulticastLoop:
             if isinstance(message, ChainMessage):
                 self._require_alone(message)
                 if not isinstance(source, Via):
-                    self._sockets.learn(message.header.sender, source)
+                    found = [each._replace(source=source) for each in found]
             if not found:
                 ready.append(message)
                 continue
@@ -262,7 +274,8 @@ class MulticastLoop:
         me = self.machine.me
         if isinstance(message, Probe):
             if message.sender != me:
-                if not isinstance(source, Via):
+                if not isinstance(source, Via) and message.sender not in self._probed_by:
+                    self._probed_by.add(message.sender)  # not signed: a signed message replaces it
                     self._sockets.learn(message.sender, source)
                 self._send(message.sender, Echo(me, message.sender, message.number, message.sent_ns, received_ns, now))
         elif message.to == me and message.sent_ns <= received_ns:

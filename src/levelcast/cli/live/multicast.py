@@ -24,6 +24,7 @@ from levelcast.byzantine.signatures import Signer
 from levelcast.cli.errors import duration_ns
 from levelcast.cli.options import Data, Impair, Interface, option
 from levelcast.cli.output import print_json
+from levelcast.errors import UserError, describe
 from levelcast.network import load_network
 from levelcast.node.multicast_group import END_S, MulticastProcesses, compare
 from levelcast.runtime.multicast_loop import GroupDelivery
@@ -55,13 +56,17 @@ def multicast(
     liar: Annotated[
         str | None, option(f"Lie in this way, for tests: {', '.join(STYLES)}.", metavar="STYLE", unset="honest")
     ] = None,
+    group: Annotated[
+        Path | None, option("File group.json of a member, to join after the first epoch.", metavar="FILE")
+    ] = None,
     as_json: Annotated[bool, option("Print JSON lines: events, final state.", "--json")] = False,
     demo: Annotated[bool, option("Run four members, one of which lies, and narrate what happens.", "--demo")] = False,
 ) -> None:
     """Run a group in which fewer than a third may lie: reliable multicast among the receivers of a network.
 
     Without --name, all members run as processes on this machine, and what they have delivered is compared. Exit code 0:
-    it is identical; 1: it is not.
+    it is identical; 1: it is not. SIGHUP makes a member sign the receivers of the network file, read again, as the next
+    epoch of the group, which begins when enough members have signed.
 
     Examples:
 
@@ -84,7 +89,7 @@ def multicast(
         common += ["--slot", slot] if slot is not None else []
         raise typer.Exit(_run_all(network_file, data, common, run_s or 3600.0, as_json=as_json))
     slot_ns = None if slot is None else duration_ns(slot, "--slot", 1)
-    options = MulticastOptions(by_turn, slot_ns, interface, impair)
+    options = MulticastOptions(by_turn, slot_ns, interface, impair, group=group)
     member = MemberProcess(network_file, name, data, options, liar, as_json=as_json)
     member.run(run_s, rate, size)
 
@@ -104,6 +109,7 @@ class MemberProcess:
         self._known: dict[str, Any] = {}
         self._told_ns = 0
         self._ended = Event()
+        self._file, self._name = file, name
         replace = None if liar is None else lying(liar, identity)
         self._node = GroupNode(
             network, name, record, identity, data, self._on_delivery, options, self._on_turn, replace
@@ -116,6 +122,7 @@ class MemberProcess:
         node = self._node
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: node.loop.stop())
+        signal.signal(signal.SIGHUP, self._propose)
         calm_garbage_collection()
         feeder = Thread(target=self._feed, args=(run_s, rate, size), daemon=True)
         feeder.start()
@@ -125,6 +132,18 @@ class MemberProcess:
             self._ended.set()
         packets = {sender: (count, digest.hex()) for sender, (count, digest) in self._packets.items()}
         self._tell({"event": "end", "packets": packets, **node.status()})
+
+    def _propose(self, *_: object) -> None:
+        """Propose the receivers of the network file, read again, as the next epoch: the handler of SIGHUP."""
+        try:
+            network = load_network(self._file)
+            _, statement = read_keys(self._file, network, self._name)
+            record = group_record(network, statement)
+        except (UserError, OSError) as error:
+            typer.echo(f"levelcast: the next epoch is not proposed: {describe(error)}", err=True)
+            return
+        self._node.names |= {receiver.id: receiver.name for receiver in network.receivers}
+        self._node.propose(record)
 
     def _feed(self, run_s: float | None, rate: float, size: int) -> None:
         loop, began = self._node.loop, time.monotonic()
