@@ -173,6 +173,13 @@ class FixSession:
         self.outbox.message(kind, body, now, effects, cause=cause, head=head, connected=connected)
         return effects
 
+    def notify(self, kind: bytes, body: bytes, now: int) -> Effects:
+        """Send an application message that a resend replaces by a gap fill; without a logon, do nothing."""
+        effects: Effects = []
+        if self.state is SessionState.ESTABLISHED:
+            self.outbox.session_message(kind, body, now, effects)
+        return effects
+
     def logout(self, now: int, text: bytes = b"") -> Effects:
         """Begin to end an established session; messages are accepted until the peer's Logout."""
         effects: Effects = []
