@@ -35,6 +35,7 @@ _PANELS = {
     "demo": "Demo",
     "network_file": "Network file",
     "live": "Running network",
+    "floor": "Trading floor",
     "keys": "Keys",
     "tape": "Tapes",
     "book": "Order books",
@@ -82,6 +83,14 @@ COMMANDS = {
     ),
     "watch": CommandEntry(
         "live.watch:watch", "Print the trades of a region's edge: a table on a terminal, CSV otherwise."
+    ),
+    "floor": CommandEntry(
+        "floor.floor:app", "Run a trading floor with FIX order entry and a matching engine, and operate it."
+    ),
+    "account": CommandEntry("floor.account:app", "Manage the accounts of a floor: logins, passwords, money, limits."),
+    "trade": CommandEntry(
+        "floor.trade:trade",
+        "Trade on a floor: place, cancel and replace orders; watch orders and positions.",
     ),
     "disk": CommandEntry(
         "live.disk:app",

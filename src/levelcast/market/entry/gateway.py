@@ -11,7 +11,7 @@ A frame that the sequencer releases goes through the engine, and `apply` turns i
 `take`. So nothing is acknowledged and no order leaves before the journal has it, and a report has its number in the
 journal before it is sent (G2). A kill loses nothing that was acknowledged, and repeats nothing:
 
-- `restore` reads the journal: sessions, requests, and its packets. The driver submits these again.
+- `restore` reads the journal: sessions, requests, and the packets that no frame has. The driver submits these again.
 - The frames of the tape are applied again. A session sends the reports whose cause is above its highest one.
 
 Admission (G3): what the engine cannot express, an account without rights, a ClOrdID that was used before and requests
@@ -119,8 +119,6 @@ class EntrySession:
     fix: FixSession
     sent: journal.SentLog
     connection: Connection | None = None
-    cancel_at_ns: int | None = None
-    """When the orders of a lost session are cancelled (G4)."""
 
 
 Handler = Callable[[EntrySession, Message, int, int], None]
@@ -154,6 +152,8 @@ class Gateway:
         self._entries_size = 0
         self._commands: list[bytes] = []
         self._touched: set[EntrySession] = set()
+        self._cancels: dict[EntrySession, int] = {}
+        """When the orders of a session without a connection are cancelled (G4)."""
         self._of: dict[FixSession, EntrySession] = {}
         self._sends: dict[Connection, list[bytes]] = {}
         self._closes: list[tuple[Connection, str]] = []
@@ -172,14 +172,28 @@ class Gateway:
 
     # Rights
 
-    def add_login(self, login: TradingLogin) -> None:
-        """Add a session, or change its rights; a locked one is logged out at the next `step`."""
+    def add_login(self, login: TradingLogin, now: int) -> None:
+        """Add a session, or change its rights; a locked one is logged out."""
         self.rights.add(login)
         found = self.sessions.get(login.number)
         if found is None:
             self._add_session(login)
         else:
             found.login = login
+            self._end_if_locked(found, now)
+
+    def _end_if_locked(self, session: EntrySession, now: int) -> None:
+        if session.login.locked and session.fix.state is SessionState.ESTABLISHED:
+            self.logout(session, now, b"the account is locked")
+
+    def logout(self, session: EntrySession, now: int, text: bytes) -> None:
+        """Begin to end an established session."""
+        self._perform(session, session.connection, session.fix.logout(now, text), now, now)
+
+    def _plan_cancel(self, session: EntrySession, now: int) -> None:
+        """Cancel the orders of a session without a connection after its grace time (G4)."""
+        if session.login.cancel_after_ns is not None:
+            self._cancels[session] = now + session.login.cancel_after_ns
 
     def _add_session(self, login: TradingLogin, image: SessionImage | None = None) -> EntrySession:
         image = image or SessionImage()
@@ -200,8 +214,8 @@ class Gateway:
 
     # Restart (G2)
 
-    def restore(self, octets: bytes | memoryview) -> tuple[list[Packet], int]:
-        """Apply the journal; return its packets and the end of its last complete batch."""
+    def restore(self, octets: bytes | memoryview, first_packet: int = 1) -> tuple[list[Packet], int]:
+        """Apply the journal; return its packets from a number on, and the end of its last complete batch."""
         packets, end = [], 0
         for batch, upto in journal.read_batches(octets):
             commands = []
@@ -213,8 +227,9 @@ class Gateway:
                 if isinstance(entry, journal.RequestEntry | journal.CommandsEntry):
                     commands.append(entry.commands)
             if batch.packet:
-                packets.append(self._packet(batch.packet, b"".join(commands)))
                 self.packet_number = batch.packet
+                if batch.packet >= first_packet:
+                    packets.append(self._packet(batch.packet, b"".join(commands)))
             end = upto
         self._journal_end = end
         for session in self.sessions.values():
@@ -256,8 +271,7 @@ class Gateway:
     def start(self, now: int) -> None:
         """Begin to work after a restart: every session is disconnected from now on."""
         for session in self.sessions.values():
-            if session.login.cancel_after_ns is not None:
-                session.cancel_at_ns = now + session.login.cancel_after_ns
+            self._plan_cancel(session, now)
 
     # The driver's calls
 
@@ -285,16 +299,14 @@ class Gateway:
     def step(self, now: int) -> None:
         """Perform what is due."""
         self._perform_all(self.acceptor.step(now), now, now)
-        for session in self.sessions.values():
-            if session.cancel_at_ns is not None and session.cancel_at_ns <= now:
-                session.cancel_at_ns = None
+        for session, at in list(self._cancels.items()):
+            if at <= now:
+                del self._cancels[session]
                 self._cancel_orders(session, now)
-            if session.login.locked and session.fix.state is SessionState.ESTABLISHED:
-                self._perform(session, session.connection, session.fix.logout(now, b"the account is locked"), now, now)
 
     @property
     def wake_ns(self) -> int | None:
-        times = [session.cancel_at_ns for session in self.sessions.values() if session.cancel_at_ns is not None]
+        times = list(self._cancels.values())
         if (wake := self.acceptor.wake_ns) is not None:
             times.append(wake)
         return min(times, default=None)
@@ -385,15 +397,14 @@ class Gateway:
         """Count an event of a session, and follow its logons."""
         text = ""
         if isinstance(effect, LoggedOn):
-            session.connection, session.cancel_at_ns = connection, None
-            if session.login.locked:
-                self._perform(session, connection, session.fix.logout(now, b"the account is locked"), now, now)
+            session.connection = connection
+            self._cancels.pop(session, None)
+            self._end_if_locked(session, now)
         elif isinstance(effect, LoggedOut):
             session.connection = None
             self.queries.forget(session.login.number)
             self.market_data.forget(session.login.number)
-            if session.login.cancel_after_ns is not None:
-                session.cancel_at_ns = now + session.login.cancel_after_ns
+            self._plan_cancel(session, now)
             text = effect.reason
         elif isinstance(effect, Ignored | Refused):
             text = effect.reason

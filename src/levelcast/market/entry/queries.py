@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from levelcast.market.entry import reports
 from levelcast.market.entry.listing import InstrumentList, Listed
 from levelcast.market.entry.order_state import OrderRegistry, OrderState
-from levelcast.market.entry.requests import CL_ORD_ID, SIDE, SYMBOL, account_of, instrument_of
+from levelcast.market.entry.requests import ACCOUNT, CL_ORD_ID, SIDE, SYMBOL, account_of, instrument_of
 from levelcast.market.entry.rights import TradingAccount, TradingLogin
 from levelcast.market.entry.values import EntryRefused, OrderRejectReason, price_text
 from levelcast.market.fix.reader import Message
@@ -22,6 +22,7 @@ Replies = list[tuple[bytes, bytes]]
 """MsgType and body of each."""
 
 STATUS_REQUEST_ID, MASS_STATUS_ID, MASS_STATUS_TYPE = 790, 584, 585
+ACCOUNT_TYPE, ALL_ACCOUNTS = 581, b"*"
 LIST_REQUEST_ID, LIST_TYPE, STATUS_ID, SUBSCRIPTION, POSITION_ID = 320, 559, 324, 263, 710
 
 TRADING_STATUS: dict[int, int] = {
@@ -132,12 +133,13 @@ class Queries:
     # Positions and balances
 
     def _positions(self, login: TradingLogin, message: Message, time: bytes) -> Replies:
-        account = account_of(message, login)
-        request = message.get(POSITION_ID)
-        head = message.get(581) or b"1"
-        found = list(self._reports(account, request, head, message, time))
+        """Return the balances of an account, or of all accounts of the session for the Account `*`."""
+        every = message.get(ACCOUNT) == ALL_ACCOUNTS and bool(login.accounts)
+        accounts = login.accounts if every else (account_of(message, login),)
+        request, kind = message.get(POSITION_ID), message.get(ACCOUNT_TYPE)
+        found = [body for each in accounts for body in self._reports(each, request, kind, message, time)]
         ack = b"721=%b\x01710=%b\x01727=%d\x01728=%d\x01729=0\x01%b1=%b\x01581=%b\x01" % (
-            request, request, len(found), 0 if found else 2, _parties(account), account.name.encode(), head,
+            request, request, len(found), 0 if found else 2, _parties(accounts[0]), message.get(ACCOUNT), kind,
         )  # fmt: skip
         return [(b"AO", ack), *((b"AP", body % len(found)) for body in found)]
 
@@ -160,7 +162,9 @@ class Queries:
                     price_text(free), price_text(reserved),
                 )  # fmt: skip
             request_id = request.replace(b"%", b"%%")
-            head = b"721=%b.%d\x01710=%b\x01727=%%d\x01728=0\x01715=%b\x01" % (request_id, count, request_id, day)
+            head = b"721=%b.%d.%d\x01710=%b\x01727=%%d\x01728=0\x01715=%b\x01" % (
+                request_id, account.number, count, request_id, day,
+            )  # fmt: skip
             yield b"%b%b1=%b\x01581=%b\x01%b730=%b\x01731=1\x01734=%b\x01%b" % (
                 head, _parties(account), account.name.encode(), kind, name, last, last, held,
             )  # fmt: skip

@@ -1,9 +1,9 @@
 """Public part of a floor's events as records: orders without owners (MBO), trades, definitions and statuses (M13).
 
-The order feed follows DBN: A adds an order, M changes it, C takes a size away from it, T and F report a trade and change
-no book. So a book builder of others rebuilds the engine's book from A, M and C. A trade is T and C for the aggressor, F
-and C for the resting order. Stops that wait are not shown before they are triggered. The last record of a frame has the
-flag of DBN for it.
+The order feed follows DBN: A adds an order, M changes it, C takes a size away from it, T and F report a trade and
+change no book. So a book builder of others rebuilds the engine's book from A, M and C. A trade is T and C for the
+aggressor, F and C for the resting order. Stops that wait are not shown before they are triggered. The last record of a
+frame has the flag of DBN for it.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from levelcast.protocol.history import PACKET_ROW, Frame, SourcePosition, Tip, chained, runs_of
-from levelcast.wire.messages import Packet, Run
+from levelcast.protocol.history import PACKET_ROW, Frame, MembershipChange, SourcePosition, Tip, chained, runs_of
+from levelcast.wire.messages import MemberLife, Membership, Packet, Run
 
 
 class Sequencer(Protocol):
@@ -21,6 +21,11 @@ class Sequencer(Protocol):
     def release(self, now: int) -> list[Frame]: ...
 
     def next_number(self, source: int, incarnation: int = 1) -> int: ...
+
+
+def local_tip() -> Tip:
+    """Return the tip before the first frame of a floor that runs alone: a ring of one member."""
+    return Tip(records=[MembershipChange(0, Membership(1, (MemberLife(1, 1),)))])
 
 
 class LocalSequencer:
