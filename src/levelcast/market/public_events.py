@@ -13,6 +13,9 @@ from levelcast.records import RecordArray
 PRIVATE = frozenset(
     {EventKind.REJECTED, EventKind.DEPOSITED, EventKind.WITHDRAWN, EventKind.LIMIT_SET, EventKind.MASS_CANCELLED}
 )
+_IS_PRIVATE = np.isin(np.arange(256), [int(kind) for kind in PRIVATE])
+_CHANGES = np.isin(np.arange(256), [int(EventKind.PHASE), int(EventKind.SET)])
+"""Kinds that change what is public."""
 _ENDS = frozenset({BookPhase.CROSS, BookPhase.CLOSE, BookPhase.UNAVAILABLE})
 
 
@@ -27,6 +30,11 @@ class PublicFeed:
 
     def take(self, events: RecordArray) -> RecordArray:
         """Return the public events of a frame, without owners; held ones follow the end of their round."""
+        kinds = events["kind"]
+        if not self._sealed and not (_CHANGES[kinds]).any():
+            made = events[~_IS_PRIVATE[kinds]]
+            made["account"] = made["client_order_id"] = 0
+            return made
         out: list[RecordArray] = []
         for at in range(len(events)):
             event = events[at : at + 1]

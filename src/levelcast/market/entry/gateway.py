@@ -155,6 +155,9 @@ class Gateway:
         self._cancels: dict[EntrySession, int] = {}
         """When the orders of a session without a connection are cancelled (G4)."""
         self._of: dict[FixSession, EntrySession] = {}
+        self._outgoing: dict[EntrySession, list[tuple[bytes, bytes, int]]] = {}
+        """Messages without a number: type, body and cause."""
+        self._now = 0
         self._sends: dict[Connection, list[bytes]] = {}
         self._closes: list[tuple[Connection, str]] = []
         self._checks: list[PasswordCheck] = []
@@ -188,6 +191,7 @@ class Gateway:
 
     def logout(self, session: EntrySession, now: int, text: bytes) -> None:
         """Begin to end an established session."""
+        self._number()
         self._perform(session, session.connection, session.fix.logout(now, text), now, now)
 
     def _plan_cancel(self, session: EntrySession, now: int) -> None:
@@ -282,22 +286,29 @@ class Gateway:
         """Handle bytes of a connection that the kernel had at `stamp_ns` (E1)."""
         fix = self.acceptor.session_of(connection)
         if fix is None:
+            self._number()
             self._perform_all(self.acceptor.receive(connection, data, now), now, stamp_ns)
             return
+        if self._outgoing:
+            self._number()
         self._perform(self._of[fix], connection, fix.receive(data, now), now, stamp_ns)
         self.acceptor.settle(connection)
 
     def disconnected(self, connection: Connection, now: int) -> None:
+        self._number()
         self._perform_all(self.acceptor.disconnected(connection, now), now, now)
 
     def admit(self, connection: Connection, now: int) -> None:
+        self._number()
         self._perform_all(self.acceptor.admit(connection, now), now, now)
 
     def refuse(self, connection: Connection, text: bytes, now: int) -> None:
+        self._number()
         self._perform_all(self.acceptor.refuse(connection, text, now), now, now)
 
     def step(self, now: int) -> None:
         """Perform what is due."""
+        self._number()
         self._perform_all(self.acceptor.step(now), now, now)
         for session, at in list(self._cancels.items()):
             if at <= now:
@@ -326,6 +337,7 @@ class Gateway:
 
     def take(self) -> GatewayOutput:
         """Return what the calls since the last one amount to."""
+        self._number()
         packet = None
         number = 0
         if self._commands:
@@ -554,15 +566,39 @@ class Gateway:
     # Messages of the gateway
 
     def _send(self, session: EntrySession, kind: bytes, body: bytes, now: int, cause: int = 0) -> None:
-        """Send a message, or keep it until the session is connected."""
-        for effect in session.fix.send(kind, body, now, cause=cause):
-            if isinstance(effect, PersistEntry):
-                self._persist(session, effect.entry)
-            elif isinstance(effect, SendBytes):
-                self._sends.setdefault(session.connection, []).append(effect.data)
+        """Send a message, or keep it until the session is connected. `_number` does it, for all that wait."""
+        self._now = now
+        waiting = self._outgoing.get(session)
+        if waiting is None:
+            self._outgoing[session] = [(kind, body, cause)]
+        else:
+            waiting.append((kind, body, cause))
+
+    def _number(self) -> None:
+        """Number the messages that wait, and write their entries."""
+        outgoing, self._outgoing = self._outgoing, {}
+        entries = self._entries
+        for session, messages in outgoing.items():
+            number, sent = session.login.number, session.sent
+            before = self._journal_end + journal.BATCH_HEAD.size
+            parts = []
+            for entry, data in session.fix.send_many(messages, self._now):
+                if isinstance(entry, Sent):
+                    packed = journal.pack_sent(number, entry)
+                    sent.place(entry.seq, before + self._entries_size)
+                    entries.append(packed)
+                    self._entries_size += len(packed)
+                else:
+                    self._persist(session, entry)
+                if data is not None:
+                    parts.append(data)
+            self._touched.add(session)
+            if parts:
+                self._sends.setdefault(session.connection, []).extend(parts)
 
     def _notify(self, number: int, kind: bytes, body: bytes, now: int) -> None:
         """Send a message that is not repeated."""
+        self._number()
         session = self.sessions[number]
         self._perform(session, session.connection, session.fix.notify(kind, body, now), now, now)
 

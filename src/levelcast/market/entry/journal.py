@@ -193,8 +193,12 @@ class SentLog(MutableMapping[int, Sent]):
     def place(self, seq: int, offset: int) -> None:
         """Note where an entry will be in the file."""
         offsets = self._offsets
-        if seq > len(offsets):
-            offsets.frombytes(bytes(8 * (seq - len(offsets))))
+        count = len(offsets)
+        if seq == count + 1:
+            offsets.append(offset)
+            return
+        if seq > count:
+            offsets.frombytes(bytes(8 * (seq - count)))
         offsets[seq - 1] = offset
 
     def written(self) -> None:

@@ -14,7 +14,7 @@ class OrderState:
     """One order, with all of its replacements."""
 
     __slots__ = (
-        "account", "change", "client", "filled", "fixed", "id", "instrument", "left", "notional", "number", "order",
+        "account", "change", "client", "filled", "fixed", "id", "instrument", "left", "notional", "number",
         "order_type", "pending", "price", "session", "side", "size", "status", "stop", "symbol", "text",
         "time_in_force",
     )  # fmt: skip
@@ -23,8 +23,6 @@ class OrderState:
         self.session, self.client, self.text = session, client, text
         self.id = client
         """FIX 37, the same for the life of the order."""
-        self.order = self
-        """The order of a request; a change has its own."""
         self.change = b"D"
         self.number = 0
         """The engine's number, which the public sees (FIX 198); 0 before it is accepted."""
@@ -43,6 +41,11 @@ class OrderState:
         self.fixed = b"1=%b\x0155=%b\x0154=%b\x0138=%d\x0140=%b\x01%b%b59=%b\x01" % (
             account, self.symbol, self.side, self.size, self.order_type, price, stop, self.time_in_force,
         )  # fmt: skip
+
+    @property
+    def order(self) -> OrderState:
+        """The order of a request; a change has one of its own."""
+        return self
 
     @property
     def average(self) -> bytes:

@@ -7,6 +7,7 @@ orders; only what it cannot express is refused here (G3).
 from __future__ import annotations
 
 from struct import Struct
+from typing import Any
 
 from levelcast.market.entry.journal import RequestEntry
 from levelcast.market.entry.listing import InstrumentList, Listed
@@ -58,11 +59,11 @@ def command(
 
 def account_of(message: Message, login: TradingLogin) -> TradingAccount:
     """Return the account of a request: by FIX 1, or the session's first one."""
-    name = message.get(ACCOUNT)
     if not login.accounts:
         raise EntryRefused(OrderRejectReason.ACCOUNT, "the session may not trade")
-    if not name:
+    if ACCOUNT not in message.fields:
         return login.accounts[0]
+    name = message.get(ACCOUNT)
     text = name.decode("ascii", "replace")
     for account in login.accounts:
         if account.name == text:
@@ -85,15 +86,15 @@ def new_order(
     message: Message, login: TradingLogin, listing: InstrumentList, publisher: int, client: int, stamp_ns: int
 ) -> tuple[bytes, OrderState]:
     """Return the command of a NewOrderSingle, and the order."""
-    fields = message.fields
-    get = message.get
+    fields: dict[int, Any] = message.fields  # a group is not among the fields that are read here
+    get = fields.get
     if not _UNSUPPORTED_TAGS.isdisjoint(fields):
         name = next(UNSUPPORTED[tag] for tag in UNSUPPORTED if tag in fields)
         raise EntryRefused(OrderRejectReason.UNSUPPORTED, f"{name} is not supported")
     account = account_of(message, login)
     listed = instrument_of(message, listing)
-    kind, tif, side = get(ORD_TYPE), get(TIME_IN_FORCE) or b"0", get(SIDE)
-    exec_inst = get(EXEC_INST)
+    kind, tif, side = get(ORD_TYPE), get(TIME_IN_FORCE, b"0"), get(SIDE)
+    exec_inst = get(EXEC_INST, b"")
     if kind not in ORDER_TYPES:
         raise EntryRefused(OrderRejectReason.UNSUPPORTED, "OrdType is not 1, 2, 3 or 4")
     if tif not in TIMES_IN_FORCE:
@@ -105,8 +106,8 @@ def new_order(
     order = OrderState(login.number, client, get(CL_ORD_ID))
     order.account, order.instrument, order.symbol = account.number, listed.id, listed.symbol
     order.side, order.order_type, order.time_in_force = side, kind, tif
-    order.size = order.left = size_of(get(ORDER_QTY))
-    order.price, order.stop = price_of(get(PRICE)), price_of(get(STOP_PX))
+    order.size = order.left = size_of(get(ORDER_QTY, b""))
+    order.price, order.stop = price_of(get(PRICE, b"")), price_of(get(STOP_PX, b""))
     record = COMMAND_RECORD.pack(
         _WORDS, RTYPE_ORDER, publisher, listed.id, stamp_ns, 0, order.price, order.size, 0, _CHANNEL, b"A",
         SIDES[side], 0, 0, 0, order.stop, client, 0, account.number, 0, kind, tif, login.policy, b"\0",

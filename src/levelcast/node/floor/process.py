@@ -43,6 +43,7 @@ from levelcast.node.floor.status import FloorStatus
 from levelcast.node.floor.tables import OrderTables
 from levelcast.node.floor.ticker import Ticker
 from levelcast.protocol.history import Frame
+from levelcast.runtime.realtime import calm_garbage_collection
 from levelcast.runtime.sockets import LOOPBACK, Address
 from levelcast.storage.append_file import Durability, lock_directory
 from levelcast.storage.tape.reader import TapeReader
@@ -205,6 +206,7 @@ class FloorProcess:
 
     def run(self, duration_s: float | None = None) -> None:
         """Run until a signal or the end of the duration."""
+        calm_garbage_collection()
         until = None if duration_s is None else time.monotonic() + duration_s
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *unused: self.stop())
