@@ -37,15 +37,15 @@ def prepare(floor: FloorProcess, *names: str, symbol: str = "IBM", cash: str = "
 
 
 @contextmanager
-def running(floor: FloorProcess) -> Iterator[str]:
-    """Run the loop of a floor in a thread; yield the address of its gateway."""
+def running(floor: FloorProcess, *, kill: bool = False) -> Iterator[str]:
+    """Run the loop of a floor in a thread; yield the address of its gateway. `kill`: stop it as kill -9 does."""
     failed: list[BaseException] = []
 
     def loop() -> None:
         try:
             while not floor.stopping:
                 floor.turn(0.05)
-            floor.close()
+            (floor.abandon if kill else floor.close)()
         except BaseException as error:
             failed.append(error)
             raise

@@ -82,6 +82,8 @@ class GatewayConfig:
     checks_passwords: bool = True
     time_tolerance_ns: int = 120 * 10**9
     max_message: int = 16_384
+    logon_timeout_ns: int = 60 * 10**9
+    """Time for the check of a password, when many log on at once."""
 
 
 class PasswordCheck(NamedTuple):
@@ -140,7 +142,11 @@ class Gateway:
         self.registry = OrderRegistry()
         self.reports = EventReports(self.registry, self.listing, rights, config.number)
         self.sessions: dict[int, EntrySession] = {}
-        self.acceptor = Acceptor(checks_passwords=config.checks_passwords, max_message=config.max_message)
+        self.acceptor = Acceptor(
+            checks_passwords=config.checks_passwords,
+            logon_timeout_ns=config.logon_timeout_ns,
+            max_message=config.max_message,
+        )
         self.queries = Queries(self.registry, self.listing, balances)
         self.market_data = MarketData(self.listing, top)
         self.packet_number = 0

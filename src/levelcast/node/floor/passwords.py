@@ -22,7 +22,7 @@ from levelcast.node.floor.accounts import password_matches
 
 MAX_WAITING, MAX_WAITING_PER_ADDRESS = 1_024, 64
 MAX_WRONG, WRONG_WINDOW_NS = 10, 60 * 10**9
-_NICE = 15
+_NICE = 5
 
 
 class Verdict(NamedTuple):
@@ -78,6 +78,10 @@ class PasswordChecker:
         if verdict.refusal == b"wrong password":
             self._wrong.setdefault(verdict.address, deque(maxlen=MAX_WRONG)).append(now)
 
+    def remember(self, comp_id: str, password: bytes, stored: str) -> None:
+        """Note that a password is right, so that it is not checked again."""
+        self._right[comp_id] = self._mark(PasswordCheck(None, comp_id, b"", password), stored)
+
     def close(self) -> None:
         self._queue.put(None)
         self._thread.join(timeout=5)
@@ -93,7 +97,7 @@ class PasswordChecker:
             check, address, stored = item
             right = password_matches(stored, check.password)
             if right:
-                self._right[check.comp_id] = self._mark(check, stored)
+                self.remember(check.comp_id, check.password, stored)
             self._waiting[address] -= 1
             self.results.append(Verdict(check, address, b"" if right else b"wrong password"))
             self._wake()

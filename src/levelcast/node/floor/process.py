@@ -227,6 +227,10 @@ class FloorProcess:
             self.gateway.logout(session, now, b"the floor is closing")
         self._cycle(now)
         self._flush_tables()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Release sockets and files without writing anything, as the end of a killed process does."""
         for connection in list(self._connections.values()):
             self._drop(connection, "the floor is closing", tell=False)
         self._closers.close()
