@@ -1,10 +1,10 @@
 """Levelcast: every subscriber sees the same market data, in the same order, at the same time.
 
 The protocol packages do no I/O: a driver, such as the simulator in `levelcast.sim`, runs them. A program that reads the
-feed uses `levelcast.Subscriber` (docs/edge.md), a program of a trading floor `levelcast.Publisher` (docs/operations.md),
-and one that trades `levelcast.Trader` (docs/floor.md). `levelcast.Group` is a process of a wide-area group
-(docs/group.md). `levelcast.ReliableMulticast` is a member of a group in which some may lie (docs/byzantine.md). Each is
-loaded on first use.
+feed uses `levelcast.Subscriber` (docs/edge.md), a program of a trading floor `levelcast.Publisher`
+(docs/operations.md), and one that trades `levelcast.Trader` (docs/floor.md). `levelcast.Group` is a process of a
+wide-area group (docs/group.md). `levelcast.ReliableMulticast` is a member of a group in which some may lie
+(docs/byzantine.md). Each is loaded on first use.
 """
 
 from importlib import import_module
