@@ -9,10 +9,12 @@ from pathlib import Path
 
 from benchmarks import (
     beats,
+    chain,
     clocks,
     cluster,
     copies,
     engine,
+    entry,
     evenness,
     export,
     faults,
@@ -62,6 +64,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "beats": beats.run,
     "group": group.run,
     "unicast": unicast.run,
+    "chain": chain.run,
     "paper": paper.run,
     "faults": faults.run,
     "engine": engine.run,
@@ -70,6 +73,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "keys": keys.run,
     "export": export.run,
     "fix": fix.run,
+    "entry": entry.run,
     "throughput": throughput.run,
     "publish": publish.run,
     "limits": limits.run,

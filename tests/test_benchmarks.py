@@ -35,6 +35,7 @@ PLOTS = {
     "hold": ["hold.svg"],
     "copies": ["copies.svg"],
     "beats": [],
+    "chain": [],
     "clocks": [],
     "group": ["group.svg"],
     "unicast": [],

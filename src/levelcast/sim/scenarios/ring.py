@@ -87,6 +87,12 @@ class HistoryCounts:
     convictions: int = 0
     refused: int = 0
     """Messages refused by honest members."""
+    from_outside: int = 0
+    """Messages of senders outside the group that honest members delivered."""
+    epochs: int = 0
+    """Epochs of chain multicast that began after the first one."""
+    orders_across_epochs: int = 0
+    """Deliveries of a first message of an epoch that names one of an epoch before."""
 
 
 @dataclass(slots=True)
