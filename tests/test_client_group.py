@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import levelcast
-from levelcast.client.group import GroupMessage, WideGroup
+from levelcast.client.group import CausalMessage, WideGroup
 from levelcast.errors import NetError
 from levelcast.network import Network, parse_network
 from tests.network_parts import free_ports, three_rooms
@@ -43,7 +43,7 @@ def together(groups: list[WideGroup], what: Callable[[list[WideGroup]], Coroutin
     asyncio.run(run())
 
 
-async def read(group: WideGroup, count: int) -> list[GroupMessage]:
+async def read(group: WideGroup, count: int) -> list[CausalMessage]:
     return [await group.receive() for _ in range(count)]
 
 
@@ -59,10 +59,10 @@ def test_all_receive_everything_in_causal_order(network: Network, protocol: str)
         a, b, c = groups
         assert a.members == NAMES
         await a.send(b"question")
-        assert await read(b, 1) == [GroupMessage("a-1", b"question")]
+        assert await read(b, 1) == [CausalMessage("a-1", b"question")]
         await b.send(b"answer")
         # Also where the answer is the first to arrive, the question comes before it.
-        assert await read(c, 2) == [GroupMessage("a-1", b"question"), GroupMessage("b-1", b"answer")]
+        assert await read(c, 2) == [CausalMessage("a-1", b"question"), CausalMessage("b-1", b"answer")]
         for number in range(40):
             await groups[number % 3].send(b"%d" % number)
         await asyncio.gather(*(each.flush() for each in groups))
@@ -110,7 +110,7 @@ def test_the_others_go_on_without_a_process_that_fails(network: Network) -> None
         await a.send(b"after")
         await a.flush()  # only when c-1 was removed, everybody that is left is known to have it
         assert a.members == ("a-1", "b-1")
-        assert await read(b, 1) == [GroupMessage("a-1", b"after")]
+        assert await read(b, 1) == [CausalMessage("a-1", b"after")]
         with pytest.raises(ValueError, match="c-1 is not in the group any more"):
             await a.send(b"", to=["c-1"])
         back = WideGroup(a.network, "c-1", protocol="M", start_s=20.0)
@@ -118,7 +118,7 @@ def test_the_others_go_on_without_a_process_that_fails(network: Network) -> None
         try:
             assert back.members == NAMES
             await back.send(b"again")
-            assert await read(a, 1) == [GroupMessage("c-1", b"again")]
+            assert await read(a, 1) == [CausalMessage("c-1", b"again")]
         finally:
             back.close()
 
@@ -135,7 +135,7 @@ def test_a_process_leaves_at_the_end_of_the_block(network: Network) -> None:
                 await starting
                 await first.send(b"bye")
             assert first.process.removed
-            assert await read(others[0], 1) == [GroupMessage("a-1", b"bye")]
+            assert await read(others[0], 1) == [CausalMessage("a-1", b"bye")]
             await others[0].send(b"we go on")
             await others[0].flush()
             assert others[0].members == ("b-1", "c-1")

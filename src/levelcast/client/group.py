@@ -49,7 +49,7 @@ START_S = 60.0
 EXCHANGES_TO_LEAVE = 8
 
 
-class GroupMessage(NamedTuple):
+class CausalMessage(NamedTuple):
     """A message as it is delivered."""
 
     source: str
@@ -106,7 +106,7 @@ class WideGroup:
         self._ids = {each.name: each.id for each in members.values()}
         self._names = {each.id: each.name for each in members.values()}
         self._impair, self._seed, self._start_s = impair, seed, start_s
-        self._messages: deque[GroupMessage] = deque()
+        self._messages: deque[CausalMessage] = deque()
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._error: BaseException | None = None
@@ -148,7 +148,7 @@ class WideGroup:
         """Wait until everything that was sent is known to be received by all its destinations."""
         await self._until(lambda: self.process.is_flushed)
 
-    async def receive(self) -> GroupMessage:
+    async def receive(self) -> CausalMessage:
         """Return the next message in causal order."""
         await self._until(lambda: bool(self._messages))
         return self._messages.popleft()
@@ -156,7 +156,7 @@ class WideGroup:
     def __aiter__(self) -> WideGroup:
         return self
 
-    async def __anext__(self) -> GroupMessage:
+    async def __anext__(self) -> CausalMessage:
         return await self.receive()
 
     def _id_of(self, name: str) -> int:
@@ -256,7 +256,7 @@ class WideGroup:
             self.socket.send(each for each in effects if isinstance(each, Send))
         for effect in effects:
             if isinstance(effect, WideDeliver):
-                self._messages.append(GroupMessage(self._names[effect.id.source], effect.payload))
+                self._messages.append(CausalMessage(self._names[effect.id.source], effect.payload))
             elif isinstance(effect, WideInstall) and self.process.removed and not self.process.leaving:
                 silent_s = self.config.suspect_ns / 1e9
                 self._error = NetError(
