@@ -35,6 +35,7 @@ _PANELS = {
     "demo": "Demo",
     "network_file": "Network file",
     "live": "Running network",
+    "floor": "Trading floor",
     "keys": "Keys",
     "tape": "Tapes",
     "book": "Order books",
@@ -90,6 +91,14 @@ COMMANDS = {
     "group": CommandEntry(
         "live.group:group",
         "Send messages to all receivers without multicast, with the protocols of wide-area groups.",
+    ),
+    "floor": CommandEntry(
+        "floor.floor:app", "Run a trading floor with FIX order entry and a matching engine, and operate it."
+    ),
+    "account": CommandEntry("floor.account:app", "Manage the accounts of a floor: logins, passwords, money, limits."),
+    "trade": CommandEntry(
+        "floor.trade:trade",
+        "Trade on a floor: place, cancel and replace orders; watch orders and positions.",
     ),
     "disk": CommandEntry(
         "live.disk:app",

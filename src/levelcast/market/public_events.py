@@ -13,7 +13,7 @@ from levelcast.records import RecordArray
 PRIVATE = frozenset(
     {EventKind.REJECTED, EventKind.DEPOSITED, EventKind.WITHDRAWN, EventKind.LIMIT_SET, EventKind.MASS_CANCELLED}
 )
-_PRIVATE = np.array(sorted(PRIVATE), np.uint8)
+_IS_PRIVATE = np.isin(np.arange(256), sorted(PRIVATE))
 _ENDS = frozenset({BookPhase.CROSS, BookPhase.CLOSE, BookPhase.UNAVAILABLE})
 
 
@@ -28,7 +28,7 @@ class PublicFeed:
 
     def take(self, events: RecordArray) -> RecordArray:
         """Return the public events of a frame, without owners; held ones follow the end of their round."""
-        public = events[~np.isin(events["kind"], _PRIVATE)]
+        public = events[~_IS_PRIVATE[events["kind"]]]
         out, start = [events[:0]], 0
         for at in np.flatnonzero(_changes(public)).tolist():
             out += [self._open(public[start:at]), *self._change(public[at]), public[at : at + 1]]
