@@ -84,6 +84,13 @@ COMMANDS = {
     "watch": CommandEntry(
         "live.watch:watch", "Print the trades of a region's edge: a table on a terminal, CSV otherwise."
     ),
+    "disk": CommandEntry(
+        "live.disk:app",
+        "Create a node's journal before its first start, and replace it with a new life after its disk is lost.",
+    ),
+    "probe": CommandEntry(
+        "live.probe:app", "Measure delay and loss between sites, from a running network or from published measurements."
+    ),
     "floor": CommandEntry(
         "floor.floor:app", "Run a trading floor with FIX order entry and a matching engine, and operate it."
     ),
@@ -91,13 +98,6 @@ COMMANDS = {
     "trade": CommandEntry(
         "floor.trade:trade",
         "Trade on a floor: place, cancel and replace orders; watch orders and positions.",
-    ),
-    "disk": CommandEntry(
-        "live.disk:app",
-        "Create a node's journal before its first start, and replace it with a new life after its disk is lost.",
-    ),
-    "probe": CommandEntry(
-        "live.probe:app", "Measure delay and loss between sites, from a running network or from published measurements."
     ),
     "keys": CommandEntry(
         "keys.command:app",
