@@ -31,10 +31,10 @@ class PublicFeed:
     def take(self, events: RecordArray) -> RecordArray:
         """Return the public events of a frame, without owners; held ones follow the end of their round."""
         kinds = events["kind"]
-        if not self._sealed and not (_CHANGES[kinds]).any():
-            made = events[~_IS_PRIVATE[kinds]]
-            made["account"] = made["client_order_id"] = 0
-            return made
+        if not self._sealed and not _CHANGES[kinds].any():
+            shown: RecordArray = events[~_IS_PRIVATE[kinds]]
+            shown["account"] = shown["client_order_id"] = 0
+            return shown
         out: list[RecordArray] = []
         for at in range(len(events)):
             event = events[at : at + 1]
