@@ -76,6 +76,10 @@ COMMANDS = {
         "live.publish:publish",
         "Publish the trades of files, each through its floor, and wait until the ring has witnessed all of them.",
     ),
+    "multicast": CommandEntry(
+        "live.multicast:multicast",
+        "Run a group in which fewer than a third may lie: reliable multicast among the receivers of a network.",
+    ),
     "status": CommandEntry("live.status:status", "Show the status of the running nodes of a network."),
     "network": CommandEntry(
         "live.network:network",
@@ -90,6 +94,10 @@ COMMANDS = {
     ),
     "probe": CommandEntry(
         "live.probe:app", "Measure delay and loss between sites, from a running network or from published measurements."
+    ),
+    "group": CommandEntry(
+        "live.group:group",
+        "Send messages to all receivers without multicast, with the protocols of wide-area groups.",
     ),
     "floor": CommandEntry(
         "floor.floor:app", "Run a trading floor with FIX order entry and a matching engine, and operate it."
@@ -112,7 +120,9 @@ COMMANDS = {
         "tape.audit:audit",
         "Audit recorded tapes for identical order, fair release and timely floors.",
     ),
-    "book": CommandEntry("book.book:app", "Replay order flow through the matching engine, and show order books."),
+    "book": CommandEntry(
+        "book.book:app", "Run the matching engine on order flow, tapes or generated orders; show and serve order books."
+    ),
     "pipeline": CommandEntry(
         "lake.pipeline:app",
         "Load tapes and captures into tables for Spark, DuckDB and pandas; derive bars, best quotes and rates.",
