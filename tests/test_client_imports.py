@@ -28,6 +28,7 @@ EVENT_LOOP = {
     "levelcast.client.edge_sockets",
     "levelcast.client.group",
     "levelcast.client.subscriber",
+    "levelcast.client.trader",
     "levelcast.client.unicast_sockets",
 }
 """The modules that work in the caller's event loop."""
