@@ -26,6 +26,7 @@ HEAVY = ("rich", "typer", "click", "pyarrow", "matplotlib", "pandas", "pyspark",
 EVENT_LOOP = {
     "levelcast.client.async_publisher",
     "levelcast.client.edge_sockets",
+    "levelcast.client.reliable_multicast",
     "levelcast.client.subscriber",
     "levelcast.client.unicast_sockets",
 }

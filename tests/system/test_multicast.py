@@ -138,7 +138,7 @@ def test_a_member_joins_in_the_next_epoch(group_file: Path, tmp_path: Path) -> N
         processes.start("essen-1", ["--group", str(data / NAMES[0] / "multicast" / "group.json")])
         for name in NAMES:
             os.kill(processes.pid(name), signal.SIGHUP)
-        epochs = {}
+        epochs: dict[str, int] = {}
         for event in processes.events(120.0):
             epochs[event.name] = event.what.get("epoch", epochs.get(event.name, 1))
     finally:

@@ -133,11 +133,11 @@ class MemberProcess:
         packets = {sender: (count, digest.hex()) for sender, (count, digest) in self._packets.items()}
         self._tell({"event": "end", "packets": packets, **node.status()})
 
-    def _propose(self, *_: object) -> None:
+    def _propose(self, *signals: object) -> None:
         """Propose the receivers of the network file, read again, as the next epoch: the handler of SIGHUP."""
         try:
             network = load_network(self._file)
-            _, statement = read_keys(self._file, network, self._name)
+            statement = read_keys(self._file, network, self._name)[1]
             record = group_record(network, statement)
         except (UserError, OSError) as error:
             typer.echo(f"levelcast: the next epoch is not proposed: {describe(error)}", err=True)
