@@ -192,7 +192,7 @@ class MemberProcess:
             "fetched": chain.counts.fetched,
         }
         changed = {key: value for key, value in state.items() if self._known.get(key) != value}
-        if changed and self._known:
+        if changed:
             self._tell({"event": "change", **changed})
         self._known = state
 
