@@ -151,3 +151,26 @@ def test_a_member_joins_in_the_next_epoch(group_file: Path, tmp_path: Path) -> N
     assert epochs == dict.fromkeys((*NAMES, "essen-1"), 2)
     assert {final["epoch"] for final in processes.final.values()} == {2}
     assert processes.final["essen-1"]["deliveries"] > 0
+
+
+def test_a_floor_sends_from_outside_the_group(group_file: Path, tmp_path: Path) -> None:
+    floor = '\n[[floor]]\nname = "XTST"\npublisher = 77\nsite = "athens"\n'
+    text = group_file.read_text(encoding="utf-8")
+    keys = text.index("[keys]")
+    group_file.write_text(text[:keys] + floor + "\n" + text[keys:], encoding="utf-8")
+    run("keys", "node", "--name", "XTST", "--network", str(group_file))
+    processes = MulticastProcesses(group_file, tmp_path / "data", NAMES[:3], ["--for", "300s", "--rate", "2"])
+    try:
+        for name in (*NAMES[:3], "XTST"):
+            processes.start(name)
+        delivering = set()
+        for event in processes.events(200.0):
+            delivering |= {event.name} if event.what.get("delivering") else set()
+            if len(delivering) == 3 and event.name == "XTST" and event.what.get("sent", 0) > 3:
+                break
+    finally:
+        processes.close()
+    list(processes.events(400.0))
+    assert all(processes.final[name]["packets"]["XTST"][0] > 0 for name in NAMES[:3])
+    assert processes.final["XTST"]["delivered_by_all"] > 0
+    assert processes.final["XTST"]["packets"] == {}
