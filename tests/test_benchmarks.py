@@ -37,6 +37,8 @@ PLOTS = {
     "beats": [],
     "chain": [],
     "clocks": [],
+    "group": ["group.svg"],
+    "unicast": [],
     "paper": ["paper-nacks.svg", "paper-tokens.svg"],
     "liveness": ["liveness.svg"],
     "journal": [],
