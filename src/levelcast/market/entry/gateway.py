@@ -1,0 +1,124 @@
+"""The part of a gateway that fair entry needs (E1 to E4), sans I/O: release clock, stamps and beats.
+
+This is the interface between fair entry and order entry by FIX, or by any other protocol: the gateway calls
+
+- `released` for each release of a receiver at its site, with the scheduled and the real time;
+- `stamped` with the orders that it has read and the kernel's receive time of the segment in which each ended. It gets
+  the records in the order in which they must be submitted to its `Source`;
+- `beat` when `wake_ns` is due, with the time up to which it has read its sockets: a beat states that no order with a
+  lower stamp will follow;
+- `learn` with the rules in force (`levelcast.market.entry.fair_order.FairEntry.eras`).
+
+The release clock is the site's clock less how late the newest release came at this site, at most `late_cap`; it never
+goes back. The error of the site's clock cancels: a site that is ahead releases too early and stamps too late by the
+same time. Without the cap, a trader could listen at a punctual site and send through a late one: `late_cap` is below
+the shortest way between two sites, so the message is always slower than what the correction gains.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.market.entry.fair_order import BEAT
+from levelcast.records import RecordArray, orders
+from levelcast.wire.entry_change import EntryRules
+
+KEPT_RELEASES = 256
+Times = npt.NDArray[np.int64]
+
+
+class SiteRelease(NamedTuple):
+    """The first release of a slot at a site."""
+
+    released_ns: int
+    scheduled_ns: int
+    frame: tuple[int, int]
+    """Stripe and slot."""
+
+    @property
+    def late_ns(self) -> int:
+        return max(0, self.released_ns - self.scheduled_ns)
+
+
+class ReleaseClock:
+    """The clock of orders at a site (E2)."""
+
+    def __init__(self, late_cap_ns: int) -> None:
+        self.late_cap_ns = late_cap_ns
+        self.last_ns = 0
+        """The newest stamp."""
+        self._releases: list[SiteRelease] = []
+
+    def released(self, frame: tuple[int, int], scheduled_ns: int, released_ns: int) -> None:
+        """Note a release; of two receivers at the site the earlier one counts."""
+        for place, each in enumerate(self._releases):
+            if each.frame == frame:
+                if each.released_ns <= released_ns:
+                    return
+                del self._releases[place]
+                break
+        insort(self._releases, SiteRelease(released_ns, scheduled_ns, frame))
+        del self._releases[:-KEPT_RELEASES]
+
+    def corrections(self, received_ns: Times) -> Times:
+        """Return how late the newest release before each time was, at most the cap."""
+        at = np.array([each.released_ns for each in self._releases], np.int64)
+        late = np.array([0, *(min(each.late_ns, self.late_cap_ns) for each in self._releases)], np.int64)
+        result: Times = late[np.searchsorted(at, received_ns, side="right")]
+        return result
+
+    def correction(self, time_ns: int) -> int:
+        place = bisect_right(self._releases, time_ns, key=lambda each: each.released_ns)
+        return min(self._releases[place - 1].late_ns, self.late_cap_ns) if place else 0
+
+    def stamps(self, received_ns: Times) -> tuple[Times, Times]:
+        """Return stamps and corrections of times in rising order; stamps never go back."""
+        corrections = self.corrections(received_ns)
+        stamps: Times = np.maximum(np.maximum.accumulate(received_ns - corrections), self.last_ns)
+        if len(stamps):
+            self.last_ns = int(stamps[-1])
+        return stamps, corrections
+
+
+class GatewayStamper:
+    """Release clock and beats of one gateway."""
+
+    def __init__(self, gateway: int, beat_ns: int, late_cap_ns: int = 0) -> None:
+        self.gateway = gateway
+        self.clock = ReleaseClock(late_cap_ns)
+        self.beat_ns = beat_ns
+        self.wake_ns = 0
+        """When the next beat is due."""
+
+    def learn(self, rules: Sequence[EntryRules], now: int) -> None:
+        """Use the cap of the rules that apply now."""
+        applying = [each for each in rules if each.from_ns <= now]
+        if applying:
+            self.clock.late_cap_ns = applying[-1].late_cap_ns
+
+    def released(self, frame: tuple[int, int], scheduled_ns: int, released_ns: int) -> None:
+        self.clock.released(frame, scheduled_ns, released_ns)
+
+    def stamped(self, commands: RecordArray, received_ns: Times, now: int) -> RecordArray:
+        """Return the commands with their stamps, by receive time; those of one connection keep their order."""
+        places = np.argsort(received_ns, kind="stable")
+        records = commands[places]
+        records["publisher_id"] = self.gateway
+        records["ts_event"], records["ts_in_delta"] = self.clock.stamps(received_ns[places])
+        if len(records):
+            self.wake_ns = now + self.beat_ns
+        return records
+
+    def beat(self, read_ns: int, now: int) -> RecordArray:
+        """Return a record with the clock; every order received up to `read_ns` has been stamped."""
+        record = orders(1)
+        record["action"], record["command"] = b"N", BEAT
+        record["publisher_id"] = self.gateway
+        record["ts_event"], record["ts_in_delta"] = self.clock.stamps(np.array([read_ns], np.int64))
+        self.wake_ns = now + self.beat_ns
+        return record
