@@ -15,7 +15,7 @@ US = 1_000
 
 
 def stamp(clock: ReleaseClock, *received_ns: int) -> list[int]:
-    return (clock.stamps(np.array(received_ns, np.int64))[0] - T0).tolist()
+    return [int(each) - T0 for each in clock.stamps(np.array(received_ns, np.int64))[0]]
 
 
 def test_a_stamp_is_the_clock_less_the_lateness_of_the_newest_release() -> None:

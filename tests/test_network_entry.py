@@ -40,6 +40,7 @@ def test_gateways_are_sources_of_their_stripe() -> None:
     assert [each.name for each in network.gateways] == ["new-york-orders", "london-orders", "tokyo-orders"]
     assert network.order_stripes == (network.stripes[0].name,)
     config = ring_config(network)
+    assert config.sources is not None
     assert {400, 401, 402} <= config.sources
     london = network.receivers[1]
     assert config.delays[400, london.id] == network.link("new-york", london.site).quantile_ns

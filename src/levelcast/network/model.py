@@ -104,6 +104,7 @@ class Gateway:
 
 
 AnyNode = ReceiverNode | SecondaryNode | ReformationNode | Floor
+AnySource = Floor | Gateway
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,7 +504,7 @@ class Network:
         core = self.core_sites
         worst: dict[str, Any] = dict.fromkeys(("delay_between", "loss_between"), "members (the file has no links)")
         if self.links is not None:
-            reach = [(f.site, r.site) for f in (*self.floors, *self.gateways) for r in self.receivers]
+            reach = [(source.site, r.site) for source in self.sources for r in self.receivers]
             worst["reach_ns"] = max((link.quantile_ns for _, link in known_links(self.links, reach)), default=0)
             links = list(known_links(self.links, combinations_with_replacement(sorted(core), 2)))
             if links:
@@ -557,6 +558,11 @@ class Network:
     def explain(self, stripe: int | str = 0) -> list[Explained]:
         """Return every number of the stripe's timing, with its rule and its reason."""
         return list(self.derived(stripe).explained)
+
+    @property
+    def sources(self) -> tuple[AnySource, ...]:
+        """Return floors and gateways: the sources of all rings."""
+        return (*self.floors, *self.gateways)
 
     @property
     def order_stripes(self) -> tuple[str, ...]:

@@ -11,10 +11,13 @@ Before the first record there are no gateways, and orders are refused.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from levelcast.network import Network
 from levelcast.protocol.timing_record import MARGIN_NS
 from levelcast.wire.entry_change import EntryRules
+
+_NUMBERS = frozenset({"quantum_ns", "close_ns", "late_cap_ns", "ahead_ns", "epoch_ns", "hold_ns"})
 
 
 def first_entry_rules(network: Network, now_ns: int, *, margin_ns: int = MARGIN_NS) -> EntryRules:
@@ -43,7 +46,10 @@ def changed_entry_rules(
 
     A new `hold_ns` takes the epoch with it: at most half of it (E5).
     """
-    changed = last._replace(version=last.version + 1, **numbers)
+    if unknown := sorted(numbers.keys() - _NUMBERS):
+        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(sorted(_NUMBERS))}")
+    values: dict[str, Any] = dict(numbers)
+    changed = last._replace(version=last.version + 1, **values)
     if gateways is not None:
         changed = changed._replace(gateways=tuple(sorted(set(gateways))))
     changed = changed._replace(epoch_ns=min(changed.epoch_ns, changed.hold_ns // 2))

@@ -11,8 +11,8 @@ each, borders of buckets are at start + phase + i·q, where phase = hash(chain h
 start) mod q. The phase is unknown to traders until the epoch is over: the frame is released Δ_A ≥ 2 epochs later.
 
 Deviation from E5: a bucket at the end of an epoch continues until the first border of the next epoch, so that an epoch
-adds no border. An era begins with a border. The start of the epoch is hashed too: otherwise epochs without a frame
-between them would have the same phase.
+adds no border. An era begins with a border, and q is at most an epoch, as in E5. The start of the epoch is hashed too:
+otherwise epochs without a frame between them would have the same phase.
 """
 
 from __future__ import annotations
@@ -68,10 +68,15 @@ class EntryEra(NamedTuple):
     def from_ns(self) -> int:
         return self.rules.from_ns
 
+    @property
+    def quantum_ns(self) -> int:
+        """q, at most an epoch: each epoch has a border."""
+        return min(self.rules.quantum_ns, self.rules.epoch_ns)
+
     def ends(self, stamps: Stamps, log: ChainLog) -> Stamps:
         """Return the end of the bucket of each stamp of this era, `NEVER` where it is not known yet."""
         rules = self.rules
-        if rules.quantum_ns == 0:
+        if self.quantum_ns == 0:
             return stamps + 1
         found = np.full(len(stamps), NEVER, np.int64)
         epochs = (stamps - self.from_ns) // rules.epoch_ns
@@ -82,7 +87,7 @@ class EntryEra(NamedTuple):
         return found
 
     def _ends_in(self, stamps: Stamps, epoch: int, log: ChainLog) -> Stamps:
-        quantum_ns = self.rules.quantum_ns
+        quantum_ns = self.quantum_ns
         first = self._first_border(epoch, log)
         if first is None:
             return np.full(len(stamps), NEVER, np.int64)
@@ -101,7 +106,7 @@ class EntryEra(NamedTuple):
         chain = log.before(start_ns)
         if chain is None:
             return None
-        return start_ns + phase(chain, start_ns, self.rules.quantum_ns)
+        return start_ns + phase(chain, start_ns, self.quantum_ns)
 
     def _border_from(self, epoch: int, log: ChainLog) -> int:
         """Return the first border in this epoch or a later one; `NEVER` if it is not known yet."""
@@ -119,14 +124,14 @@ class EntryEra(NamedTuple):
     def border_before(self, time_ns: int, log: ChainLog) -> int:
         """Return the last border at or before a time of this era that is not after the last frame."""
         rules = self.rules
-        if rules.quantum_ns == 0:
+        if self.quantum_ns == 0:
             return time_ns
         epoch = (time_ns - self.from_ns) // rules.epoch_ns
         while epoch >= 0:
             first = self._first_border(epoch, log)
             last_ns = min(time_ns, self.from_ns + (epoch + 1) * rules.epoch_ns - 1)
             if first is not None and first <= last_ns:
-                return first + (last_ns - first) // rules.quantum_ns * rules.quantum_ns
+                return first + (last_ns - first) // self.quantum_ns * self.quantum_ns
             epoch -= 1
         return self.from_ns
 

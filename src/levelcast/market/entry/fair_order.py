@@ -9,7 +9,7 @@
   gateway that let Θ pass leaves the set. It returns with its next current stamp; after repeated failures only when a
   pause is over, which doubles with each failure, so that a gateway that comes and goes cannot hold up the others.
 - **Order.** Closed buckets in turn; in a bucket by (turn, ticket). An account's n-th order has turn n. Its ticket is a
-  hash of the chain hash of the frame that closed the bucket, and of the account. Copies get no second ticket.
+  hash of the chain hash of the frame that closed the bucket, the bucket and the account. Copies get no second ticket.
 - **Late.** An order of a closed bucket goes into the first open one, and is marked.
 
 Other records (definitions, statuses, commands of the treasury) keep their place before the orders that their frame
@@ -22,7 +22,7 @@ clock error, and would refuse orders of honest gateways.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -140,7 +140,7 @@ class WaitingOrders(NamedTuple):
     late: Mask
     lowest_ns: int
 
-    def part(self, chosen: Mask) -> WaitingOrders:
+    def part(self, chosen: Mask | npt.NDArray[np.intp]) -> WaitingOrders:
         places = self.places[chosen]
         lowest = int(places.min()) if len(places) else NEVER
         return WaitingOrders(
@@ -187,10 +187,7 @@ class FairEntry:
     def waiting_orders(self) -> WaitingOrders:
         """Return the orders whose buckets are open, in the order of the tape."""
         parts = self._waiting or [_NONE_WAITING]
-        columns = [np.concatenate(column) for column in zip(*(each[:-1] for each in parts), strict=True)]
-        whole = WaitingOrders(*columns, min(each.lowest_ns for each in parts))
-        places = np.argsort(whole.arrivals, kind="stable")
-        return WaitingOrders(*(column[places] for column in whole[:-1]), whole.lowest_ns)
+        return _together(parts).part(np.argsort(np.concatenate([each.arrivals for each in parts]), kind="stable"))
 
     def wait_for(self, waiting: WaitingOrders) -> None:
         """Add orders of a snapshot."""
@@ -266,7 +263,7 @@ class FairEntry:
             future = is_future(stamps, self.timestamp_ns, era.rules.ahead_ns)
             reasons[within & future] = EntryReason.FUTURE
         if sources is not None:
-            reasons[sources != publishers] = EntryReason.OTHER_SOURCE
+            reasons[is_foreign(sources, publishers)] = EntryReason.OTHER_SOURCE
         return reasons
 
     def _take(self, records: RecordArray, stamps: Stamps, publishers: Ints) -> None:
@@ -291,7 +288,7 @@ class FairEntry:
         limit_ns = self.timestamp_ns - era.rules.close_ns
         for gateway in era.rules.gateways:
             clock = self.gateways[gateway]
-            current = max(clock.passed_ns, era.from_ns) >= limit_ns
+            current = not lets_pass(max(clock.passed_ns, era.from_ns), limit_ns)
             if clock.waited_for and not current:
                 clock.failures += 1
                 clock.waited_for, clock.changed_ns = False, self.timestamp_ns
@@ -315,8 +312,8 @@ class FairEntry:
             if horizon_ns >= era.until_ns:
                 continue
             passed = [self.gateways[each].passed_ns for each in era.rules.gateways if self.gateways[each].waited_for]
-            heard_ns = min(passed) if passed else 0
-            heard_ns = max(min(heard_ns, self.timestamp_ns), timed_out(self.timestamp_ns, era.rules.close_ns))
+            heard_ns = min(shown_by_all(passed), self.timestamp_ns)
+            heard_ns = max(heard_ns, timed_out(self.timestamp_ns, era.rules.close_ns))
             horizon_ns = min(max(horizon_ns, heard_ns), era.until_ns)
             if horizon_ns < era.until_ns:
                 break
@@ -347,13 +344,10 @@ class FairEntry:
         self.closed_ns = self._last_border()
         if not found:
             return _NOTHING
-        records = np.concatenate([each.records for each, _ in found])
-        late = np.concatenate([each.late for each, _ in found])
-        stamps = np.concatenate([each.stamps for each, _ in found])
-        arrivals = np.concatenate([each.arrivals for each, _ in found])
+        closed = _together([each for each, _ in found])
         ends = np.concatenate([each for _, each in found])
-        places = fair_order(ends, records["account"], stamps, arrivals, chain)
-        return records[places], late[places]
+        places = fair_order(ends, closed.records["account"], closed.stamps, closed.arrivals, chain)
+        return closed.records[places], closed.late[places]
 
     def _ends(self, places: Stamps) -> Stamps:
         """Return the ends of buckets; `NEVER` if not known yet."""
@@ -381,6 +375,17 @@ class FairEntry:
             self.log.forget(self.closed_ns - rules.quantum_ns - 2 * rules.epoch_ns)
 
 
+def _together(parts: Sequence[WaitingOrders]) -> WaitingOrders:
+    return WaitingOrders(
+        np.concatenate([each.records for each in parts]),
+        np.concatenate([each.stamps for each in parts]),
+        np.concatenate([each.places for each in parts]),
+        np.concatenate([each.arrivals for each in parts]),
+        np.concatenate([each.late for each in parts]),
+        min(each.lowest_ns for each in parts),
+    )
+
+
 _NO_NUMBERS = np.zeros(0, np.int64)
 _NOTHING: tuple[RecordArray, Mask] = (orders(0), np.zeros(0, np.bool_))
 _NONE_WAITING = WaitingOrders(orders(0), _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, np.zeros(0, np.bool_), NEVER)
@@ -390,7 +395,24 @@ _NONE_WAITING = WaitingOrders(orders(0), _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, 
 
 
 def is_beat(records: RecordArray) -> Mask:
-    return (records["action"] == _NO_ACTION) & (records["command"] == BEAT)
+    found: Mask = (records["action"] == _NO_ACTION) & (records["command"] == BEAT)
+    return found
+
+
+def is_foreign(sources: Ints, publishers: Ints) -> Mask:
+    """Return which records another source has sent than the gateway that they name."""
+    found: Mask = sources != publishers
+    return found
+
+
+def shown_by_all(passed: Sequence[int]) -> int:
+    """Return the time that the clocks of all gateways have passed; 0 if no gateway is in the set."""
+    return min(passed, default=0)
+
+
+def lets_pass(passed_ns: int, limit_ns: int) -> bool:
+    """Return whether a gateway has shown no clock within Θ, so that it leaves the set."""
+    return passed_ns < limit_ns
 
 
 def goes_back(stamps: Stamps, shown: Stamps) -> Mask:
@@ -435,11 +457,14 @@ def turns(ends: Stamps, accounts: npt.NDArray[np.uint64], stamps: Stamps, arriva
     return result
 
 
-def tickets(accounts: npt.NDArray[np.uint64], seed: bytes) -> npt.NDArray[np.uint64]:
-    """Return hash(seed, account) for each: two rounds of SplitMix64's finalizer, with 128 bits of the seed as keys."""
+def tickets(accounts: npt.NDArray[np.uint64], ends: Stamps, seed: bytes) -> npt.NDArray[np.uint64]:
+    """Return hash(seed, bucket, account) for each: two rounds of SplitMix64's finalizer, keyed by 128 bits of the seed.
+
+    The end of the bucket is hashed too, so that two buckets that one frame closes have different tickets.
+    """
     mixed = accounts.astype(np.uint64)
-    for key in (seed[:8], seed[8:16]):
-        mixed = (mixed ^ np.uint64(int.from_bytes(key, "little"))) + np.uint64(_GOLDEN)
+    for key, word in ((seed[:8], np.uint64(0)), (seed[8:16], ends.astype(np.uint64))):
+        mixed = (mixed ^ np.uint64(int.from_bytes(key, "little")) ^ word) + np.uint64(_GOLDEN)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(_MIX_1)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(_MIX_2)
         mixed = mixed ^ (mixed >> np.uint64(31))
@@ -450,7 +475,7 @@ def fair_order(
     ends: Stamps, accounts: npt.NDArray[np.uint64], stamps: Stamps, arrivals: Ints, seed: bytes
 ) -> npt.NDArray[np.intp]:
     """Return the places of orders in fair order: by bucket, turn and ticket (E5)."""
-    return np.lexsort((accounts, tickets(accounts, seed), turns(ends, accounts, stamps, arrivals), ends))
+    return np.lexsort((accounts, tickets(accounts, ends, seed), turns(ends, accounts, stamps, arrivals), ends))
 
 
 # -- frames -------------------------------------------------------------------------------------------------
@@ -486,7 +511,8 @@ def _parts(frame: EntryFrame) -> tuple[RecordArray, Ints | None, bytes]:
 
 def is_entry(records: RecordArray) -> Mask:
     """Return which order records are for order entry: all but the commands of the treasury."""
-    return (records["action"] != _NO_ACTION) | np.isin(records["command"], _FROM_GATEWAYS)
+    found: Mask = (records["action"] != _NO_ACTION) | np.isin(records["command"], _FROM_GATEWAYS)
+    return found
 
 
 _FROM_GATEWAYS = np.array([b"H", b"C", b"U", b"E"])
