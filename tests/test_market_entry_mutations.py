@@ -20,6 +20,9 @@ from tests import test_market_entry_gateway as gateway
 from tests import test_market_entry_stripes as stripes
 
 RANDOM = {
+    "first-clock-closes": (0, "late only after Θ"),
+    "late-in-its-bucket": (3, "closed in time"),
+    "lateness-uncapped": (5, "honest accepted"),
     "waits-for-ever": (3, "closed in time"),
 }
 """Seed of the first random history that fails, and the invariant."""
