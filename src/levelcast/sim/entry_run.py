@@ -1,8 +1,9 @@
 """A run of order entry on the ring's own classes, without faults, to compare with the model (`sim.bulk.entry`).
 
 A ring of five, gateways in all cities as sources, 1 % loss, and clocks wrong by a constant of each node. In each city
-one trader reacts to every release, after the same time less an advantage of its city. Gateways stamp with `GatewayStamper`;
-two members compute the sequence with `FairEntry`. Lateness of releases and ways to the stamp are drawn as in the model.
+one trader reacts to every release, after the same time less an advantage of its city. Gateways stamp with
+`GatewayStamper`; two members compute the sequence with `FairEntry`. Lateness of releases and ways to the stamp are
+drawn as in the model.
 """
 
 from __future__ import annotations
