@@ -1,6 +1,7 @@
 """Compare rules of order entry: who is first, for every pair of 20 cities (MS §7.2; docs/entry.md).
 
     python -m benchmarks entry
+    python -m benchmarks.entry --releases 3000     a run on the ring's own classes, to compare with the model
 
 `levelcast.sim.bulk.entry` draws releases, stamps and packets over the recorded pings (LEVELCAST_DATA); a quick run has
 synthetic cities. Every rule sees the same releases. The tables have the chance of being first for equally fast traders,
@@ -9,12 +10,16 @@ and of the faster one for the pair for which it is worst.
 
 from __future__ import annotations
 
+import argparse
 import os
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.campaign import conduct
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from levelcast.extras import ExtraMissing
 from levelcast.network.regions.delays import Delays, load_delays
@@ -22,6 +27,7 @@ from levelcast.plots.style import canvas
 from levelcast.sim.bulk import entry as model_of
 from levelcast.sim.bulk.cities import made_up_cities
 from levelcast.sim.bulk.entry import EntryModel, FirstChances, Rule
+from levelcast.sim.entry_run import run_entry
 
 CITIES = (
     "New York", "Chicago", "Dallas", "Toronto", "San Francisco", "Mexico", "Sao Paulo", "London", "Frankfurt",
@@ -231,6 +237,37 @@ def _add_closing(result: Result, world: EntryModel, orders: int) -> None:
     result.tables.append(Table("from stamp to token, and to the token that closes the bucket, in ms", columns, rows))
 
 
+def protocol(options: Options, releases: int) -> tuple[Result, bool]:
+    """Run order entry on the ring's own classes: equal traders, and one that is faster. Return whether all was held."""
+    result = Result("entry-protocol")
+    world = model(cities(options))
+    size = world.cities
+    away = ~np.eye(size, dtype=bool)
+    found = run_entry(world, releases)
+    chance = np.array([[found.first_chance(one, other) for other in range(size)] for one in range(size)])[away]
+    noise = 0.5 / np.sqrt(len(found.places))
+    rows: list[tuple[Cell, ...]] = [
+        ("releases", len(found.places), ""),
+        (
+            "orders late or refused; both members have the same sequence",
+            f"{found.late + found.refused}; {found.same}",
+            "",
+        ),
+        ("mean deviation of a pair from 0.5", f"{np.abs(chance - 0.5).mean():.4f}", f"{0.798 * noise:.4f} by chance"),
+        ("worst pair", f"{chance.max():.3f}", f"0.505 + {3.0 * noise:.3f} by chance"),
+    ]
+    faster = run_entry(world, releases // 3, faster_ms=[1.0] + [0.0] * (size - 1), seed=2)
+    wins = float(np.mean([faster.first_chance(0, other) for other in range(1, size)]))
+    modelled = model_of.chances(world, {"": model_of.fair(5.0)}, (1.0,), 20_000, SEED)["", 1.0].chance[0]
+    rows.append(("faster by 1 ms wins", f"{wins:.3f}", f"{np.delete(modelled, 0).mean():.3f}"))
+    _, closed = model_of.closing_ms(world, 5.0, 50.0, 10_000, SEED)
+    for name, share in (("closing p50, ms", 0.5), ("closing p99, ms", 0.99)):
+        measured, expected = (f"{np.quantile(each, share):.0f}" for each in (found.closing_ms, closed))
+        rows += [(name, measured, expected)]
+    result.tables.append(Table("a run on the ring's classes", ("", "run", "model"), rows))
+    return result, bool(found.same and not found.late + found.refused and chance.max() < LIMIT + 4 * noise)
+
+
 def plot(delays: Delays, found: dict[tuple[str, float], FirstChances], path: Path) -> Path:
     """Draw the chance of every pair, a square per rule: the trader of the row is first."""
     order = np.argsort(delays.delay_ms[0], kind="stable")
@@ -258,3 +295,15 @@ def pairs_table(result: dict[str, object]) -> str:
             chances = " | ".join(f"{each[one][other]:.3f}" for each in pairs.values())
             lines.append(f"| {names[one]}, {names[other]} | {chances} |")
     return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the protocol with a number of releases."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.entry", description="Run order entry on the ring.")
+    parser.add_argument("--releases", type=int, default=3_000, help="releases (default: %(default)s)")
+    chosen = parser.parse_args(arguments)
+    return conduct(lambda: protocol(Options(), chosen.releases), Options())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelcast.market.entry.fair_order import is_beat
-from levelcast.market.entry.gateway import GatewayStamper, ReleaseClock
+from levelcast.market.entry.gateway import IDLE_BEATS, GatewayStamper, ReleaseClock
 from levelcast.records import orders
 from tests.entry_parts import MS, RULES, T0, S
 
@@ -107,3 +107,21 @@ def test_the_cap_is_that_of_the_rules_in_force() -> None:
     assert stamper.clock.late_cap_ns == RULES.late_cap_ns
     stamper.learn([RULES, later], later.from_ns)
     assert stamper.clock.late_cap_ns == 3
+
+
+def test_without_orders_a_gateway_beats_three_times_in_theta_and_at_once_when_it_hears_of_one() -> None:
+    stamper = GatewayStamper(11, 20 * MS)
+    stamper.learn([RULES], RULES.from_ns)
+    now, beats = RULES.from_ns, 0
+    while now < RULES.from_ns + 10 * RULES.close_ns:
+        stamper.beat(now, now)
+        beats += 1
+        assert stamper.wake_ns - now <= RULES.close_ns // IDLE_BEATS, "it stays in the set"
+        now = stamper.wake_ns
+    assert beats < 35
+    stamper.heard_order(now - 100 * MS)
+    assert stamper.wake_ns <= now - 100 * MS, "a beat is due at once"
+    stamper.beat(now, now)
+    assert stamper.wake_ns == now + 20 * MS
+    stamper.stamped(orders(1), np.array([now + 3]), now + 5)
+    assert stamper.wake_ns == now + 5 + 20 * MS

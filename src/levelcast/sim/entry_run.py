@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 import numpy as np
+import numpy.typing as npt
 
 from levelcast.market.entry.fair_order import FairEntry
 from levelcast.market.entry.gateway import GatewayStamper
@@ -43,9 +45,9 @@ SLICE_NS = 500 * MS
 class EntryRun:
     """Result: for each release the place of each city's order in the sequence, and the time until it was closed."""
 
-    places: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+    places: npt.NDArray[np.int64]
     """Release, city."""
-    closing_ms: np.ndarray[tuple[int], np.dtype[np.float64]]
+    closing_ms: npt.NDArray[np.float64]
     late: int
     refused: int
     same: bool
@@ -121,7 +123,7 @@ class EntryWorld(SteadyWorld):
         now = node.local_ns
         if now >= stamper.wake_ns and now >= self._rules.from_ns:
             self._submit_records(node, stamper.beat(now, now))
-        self.world.at(max(self.world.now + MS, stamper.wake_ns - node.clock_offset_ns), lambda: self.beat(city))
+        self.world.at(max(self.world.now + MS, stamper.wake_ns - node.clock_offset_ns), partial(self.beat, city))
 
     def start_entry(self) -> None:
         """Send the first rules as the operator."""
@@ -130,7 +132,7 @@ class EntryWorld(SteadyWorld):
         assert isinstance(source, Source)
         node.perform(source.submit(encode_entry_rules(self._rules), 1, node.local_ns))
         for city in range(self.model.cities):
-            self.world.after(self._random.randrange(self.timing.slot_ns), lambda city=city: self.beat(city))
+            self.world.after(self._random.randrange(self.timing.slot_ns), partial(self.beat, city))
 
 
 def run_entry(
@@ -168,11 +170,12 @@ def run_entry(
     )  # fmt: skip
 
 
-def _places(sequence: RecordArray, cities: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+def _places(sequence: RecordArray, cities: int) -> npt.NDArray[np.int64]:
     slots, rows, counts = np.unique(sequence["price"], return_inverse=True, return_counts=True)
     places = np.zeros((len(slots), cities), np.int64)
     places[rows, sequence["account"].astype(np.int64) - 1] = np.arange(len(sequence))
-    return places[counts == cities]
+    complete: npt.NDArray[np.int64] = places[counts == cities]
+    return complete
 
 
 def _build(model: EntryModel, slot_ns: int, seed: int) -> EntryWorld:

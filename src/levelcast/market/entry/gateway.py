@@ -7,7 +7,12 @@ This is the interface between fair entry and order entry by FIX, or by any other
   the records in the order in which they must be submitted to its `Source`;
 - `beat` when `wake_ns` is due, with the time up to which it has read its sockets: a beat states that no order with a
   lower stamp will follow;
-- `learn` with the rules in force (`levelcast.market.entry.fair_order.FairEntry.eras`).
+- `learn` with the rules in force (`levelcast.market.entry.fair_order.FairEntry.eras`);
+- `heard_order` when the receiver on its host accepts a packet with orders of another gateway.
+
+A gateway beats once in a slot while there are orders, its own or others'. When none has come for 2Θ, it beats three
+times in Θ, which keeps it in the set at a small part of the bytes. The first order after that waits for the beats of
+gateways that have heard of it: its bucket closes later by the way from one gateway to the others, once.
 
 The release clock is the site's clock less how late the newest release came at this site, at most `late_cap`; it never
 goes back. The error of the site's clock cancels: a site that is ahead releases too early and stamps too late by the
@@ -29,6 +34,8 @@ from levelcast.records import RecordArray, orders
 from levelcast.wire.entry_change import EntryRules
 
 KEPT_RELEASES = 256
+IDLE_BEATS = 3
+"""Beats in Θ without orders: two may be lost."""
 Times = npt.NDArray[np.int64]
 
 
@@ -94,12 +101,25 @@ class GatewayStamper:
         self.beat_ns = beat_ns
         self.wake_ns = 0
         """When the next beat is due."""
+        self._close_ns = 0
+        self._ordered_ns = self._last_ns = 0
+        """When an order was last stamped or heard of, and when the clock was last shown."""
 
     def learn(self, rules: Sequence[EntryRules], now: int) -> None:
-        """Use the cap of the rules that apply now."""
+        """Use the cap and the closing time of the rules that apply now."""
         applying = [each for each in rules if each.from_ns <= now]
         if applying:
-            self.clock.late_cap_ns = applying[-1].late_cap_ns
+            self.clock.late_cap_ns, self._close_ns = applying[-1].late_cap_ns, applying[-1].close_ns
+
+    def heard_order(self, now: int) -> None:
+        """Note an order of another gateway: its bucket waits for this clock."""
+        self._ordered_ns = now
+        self.wake_ns = min(self.wake_ns, self._last_ns + self.beat_ns)
+
+    def _next_beat(self, now: int) -> None:
+        self._last_ns = now
+        idle = is_idle(now - self._ordered_ns, self._close_ns)
+        self.wake_ns = now + (max(self.beat_ns, self._close_ns // IDLE_BEATS) if idle else self.beat_ns)
 
     def released(self, frame: tuple[int, int], scheduled_ns: int, released_ns: int) -> None:
         self.clock.released(frame, scheduled_ns, released_ns)
@@ -111,7 +131,8 @@ class GatewayStamper:
         records["publisher_id"] = self.gateway
         records["ts_event"], records["ts_in_delta"] = self.clock.stamps(received_ns[places])
         if len(records):
-            self.wake_ns = now + self.beat_ns
+            self._ordered_ns = now
+            self._next_beat(now)
         return records
 
     def beat(self, read_ns: int, now: int) -> RecordArray:
@@ -120,5 +141,10 @@ class GatewayStamper:
         record["action"], record["command"] = b"N", BEAT
         record["publisher_id"] = self.gateway
         record["ts_event"], record["ts_in_delta"] = self.clock.stamps(np.array([read_ns], np.int64))
-        self.wake_ns = now + self.beat_ns
+        self._next_beat(now)
         return record
+
+
+def is_idle(since_ns: int, close_ns: int) -> bool:
+    """Return whether the last order is so long ago that its bucket is closed everywhere."""
+    return close_ns > 0 and since_ns > 2 * close_ns

@@ -54,6 +54,8 @@ MOST_WAITING = 6
 """Segments that wait for credit; a gateway then reads no more (G3)."""
 NETWORK_NS = 30_000
 """From a segment's arrival to the gateway's reading it."""
+HEARD_NS = 10 * MS
+"""From sending orders until the receivers of other gateways have them."""
 OrderKey = tuple[int, int]
 """Account and client order id."""
 
@@ -86,6 +88,11 @@ class SimGateway:
         """Note a release of the receiver on this host."""
         frame = release.frame
         self._stamper.released((0, frame.slot), release.scheduled_ns, self.host.local_ns)
+
+    def heard_order(self) -> None:
+        """Note an order of another gateway that the receiver on this host has."""
+        if self.running:
+            self._stamper.heard_order(self.host.local_ns + self.error_ns)
 
     def trade(self, records: RecordArray) -> None:
         """Receive orders that have just arrived in one segment."""
@@ -303,6 +310,10 @@ class EntryHistory(RingHistory):
 
     def note_received(self, gateway: SimGateway, records: RecordArray) -> None:
         life = gateway.node.disk.journal.life
+        if (records["command"] != BEAT).any():
+            for other in self.gateways:
+                if other is not gateway:
+                    self.world.after(HEARD_NS, other.heard_order)
         for record in records[records["command"] != BEAT]:
             self.received[int(record["account"]), int(record["client_order_id"])] = (gateway.node.id, life)
 
