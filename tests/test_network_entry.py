@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from levelcast.cli import main
-from levelcast.market.entry.changes import changed_entry_rules, first_entry_rules
+from levelcast.market.fair.changes import changed_entry_rules, first_entry_rules
 from levelcast.network import Network, NetworkError, five_cities, parse_network
 from levelcast.network.stripe_config import ring_config
 from levelcast.network.warnings import warnings

@@ -16,7 +16,7 @@ from levelcast.storage.append_file import TapeError
 from levelcast.wire.entry_change import encode_entry_rules
 from levelcast.wire.messages import CONTROL_SOURCE, Packet
 from tests.audit_parts import record
-from tests.entry_parts import MS, RULES, START, Shown, order_records
+from tests.fair_entry_parts import MS, RULES, START, Shown, order_records
 from tests.tape_parts import FIRST, frame_of_packets, make_frames
 
 SLOT_NS = 20 * MS

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.entry import model
+from benchmarks.fair_entry import model
 from levelcast.sim.bulk import entry as model_of
 from levelcast.sim.bulk.cities import made_up_cities
 

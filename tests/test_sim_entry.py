@@ -9,7 +9,7 @@ from levelcast.cli import main
 from levelcast.sim.check.ring import InvariantBroken
 from levelcast.sim.run import run_seed
 from levelcast.sim.scenarios.entry import EntryHistory
-from tests.entry_parts import MS, START, Shown, Tape
+from tests.fair_entry_parts import MS, START, Shown, Tape
 
 SEEDS = range(8)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.entry import model
+from benchmarks.fair_entry import model
 from levelcast.sim.bulk.cities import made_up_cities
 from levelcast.sim.entry_run import run_entry
 

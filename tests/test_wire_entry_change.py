@@ -15,7 +15,7 @@ from levelcast.wire.entry_change import (
     entry_changes,
 )
 from levelcast.wire.pace_change import decode_pace_change
-from tests.entry_parts import MS, RULES, S, order_records
+from tests.fair_entry_parts import MS, RULES, S, order_records
 
 RULES_OF_NETWORKS = st.builds(
     EntryRules,

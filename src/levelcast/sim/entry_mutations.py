@@ -1,6 +1,6 @@
 """Mutations of order entry: each removes one clause of E1 to E9, so that a random or a named history must fail.
 
-`tests/test_market_entry_mutations.py` states for each clause whether random histories of the scenario `entry` find it,
+`tests/test_market_fair_mutations.py` states for each clause whether random histories of the scenario `entry` find it,
 or which named history does.
 """
 
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from levelcast.market.entry import eras, fair_order, gateway, stripes
+from levelcast.market.fair import eras, fair_order, stamps, stripes
 from levelcast.records import RecordArray
 from levelcast.sim.mutations import Mutation, Patch
 
 _tickets = fair_order.tickets
-_beat = gateway.GatewayStamper.beat
+_beat = stamps.GatewayStamper.beat
 
 
 def _none(first: npt.NDArray[Any], *_: object) -> npt.NDArray[np.bool_]:
@@ -56,29 +56,29 @@ def _known_seed(accounts: npt.NDArray[np.uint64], ends: npt.NDArray[np.int64], _
     return _tickets(accounts, ends, bytes(16))
 
 
-def _uncapped(self: gateway.ReleaseClock, received_ns: npt.NDArray[np.int64]) -> Any:
+def _uncapped(self: stamps.ReleaseClock, received_ns: npt.NDArray[np.int64]) -> Any:
     at = np.array([each.released_ns for each in self._releases], np.int64)
     late = np.array([0, *(each.late_ns for each in self._releases)], np.int64)
     return late[np.searchsorted(at, received_ns, side="right")]
 
 
-def _uncorrected(_self: gateway.ReleaseClock, received_ns: npt.NDArray[np.int64]) -> Any:
+def _uncorrected(_self: stamps.ReleaseClock, received_ns: npt.NDArray[np.int64]) -> Any:
     return np.zeros_like(received_ns)
 
 
-def _free_stamps(self: gateway.ReleaseClock, received_ns: npt.NDArray[np.int64]) -> Any:
+def _free_stamps(self: stamps.ReleaseClock, received_ns: npt.NDArray[np.int64]) -> Any:
     corrections = self.corrections(received_ns)
     return received_ns - corrections, corrections
 
 
-def _later_release_counts(self: gateway.ReleaseClock, frame: tuple[int, int], scheduled: int, released: int) -> None:
+def _later_release_counts(self: stamps.ReleaseClock, frame: tuple[int, int], scheduled: int, released: int) -> None:
     self._releases = [each for each in self._releases if each.frame != frame]
-    self._releases.append(gateway.SiteRelease(released, scheduled, frame))
+    self._releases.append(stamps.SiteRelease(released, scheduled, frame))
     self._releases.sort()
 
 
 def _as_read(
-    self: gateway.GatewayStamper, commands: RecordArray, received_ns: npt.NDArray[np.int64], now: int
+    self: stamps.GatewayStamper, commands: RecordArray, received_ns: npt.NDArray[np.int64], now: int
 ) -> RecordArray:
     records = commands.copy()
     records["publisher_id"] = self.gateway
@@ -101,17 +101,17 @@ def _clause(name: str, history: str, rule: str, without: str, *patches: Patch) -
 ENTRY_MUTATIONS: dict[str, Mutation] = dict(
     (
         _clause("stamped-as-read", "E1", "E1", "orders are stamped in the order in which their sockets are read",
-                (gateway.GatewayStamper, "stamped", _as_read)),
+                (stamps.GatewayStamper, "stamped", _as_read)),
         _clause("lateness-ignored", "E2a", "E2", "a stamp is the time of the clock",
-                (gateway.ReleaseClock, "corrections", _uncorrected)),
+                (stamps.ReleaseClock, "corrections", _uncorrected)),
         _clause("lateness-uncapped", "E2b", "E2", "a stamp is corrected by any lateness",
-                (gateway.ReleaseClock, "corrections", _uncapped)),
+                (stamps.ReleaseClock, "corrections", _uncapped)),
         _clause("stamps-go-back", "E2c", "E2", "a later release may turn the release clock back",
-                (gateway.ReleaseClock, "stamps", _free_stamps)),
+                (stamps.ReleaseClock, "stamps", _free_stamps)),
         _clause("later-receiver-counts", "E2d", "E2", "of two receivers at a site the later one counts",
-                (gateway.ReleaseClock, "released", _later_release_counts)),
+                (stamps.ReleaseClock, "released", _later_release_counts)),
         _clause("beat-states-now", "E4a", "E4", "a beat shows the time at which it is sent",
-                (gateway.GatewayStamper, "beat", lambda self, read_ns, now: _beat(self, now, now))),
+                (stamps.GatewayStamper, "beat", lambda self, read_ns, now: _beat(self, now, now))),
         _clause("first-clock-closes", "E4b", "E4", "a bucket is closed when one gateway has passed it",
                 (fair_order, "shown_by_all", lambda passed: max(passed, default=0))),
         _clause("waits-for-ever", "E4c", "E4", "a bucket waits for all gateways without a limit",

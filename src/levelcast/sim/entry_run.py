@@ -16,9 +16,9 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from levelcast.market.entry.fair_order import FairEntry
-from levelcast.market.entry.gateway import GatewayStamper
-from levelcast.market.entry.stripes import entry_frame
+from levelcast.market.fair.fair_order import FairEntry
+from levelcast.market.fair.stamps import GatewayStamper
+from levelcast.market.fair.stripes import entry_frame
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import Effect, Release
 from levelcast.records import RecordArray, orders

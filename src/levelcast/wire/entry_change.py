@@ -9,7 +9,7 @@ use only its tail:
                count x gateway u16, zeros up to a 4-byte word
 
 All little-endian, durations in ns. Rules have one encoding: a text that contradicts the tail, and gateways that are
-not in rising order, make it another system message. `levelcast.market.entry.eras` has the rules for a record that
+not in rising order, make it another system message. `levelcast.market.fair.eras` has the rules for a record that
 counts.
 """
 

@@ -26,9 +26,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelcast.market.entry.eras import ChainLog
-from levelcast.market.entry.fair_order import REASON_TEXTS, EntryBatch, EntryFrame, EntryReason, FairEntry
-from levelcast.market.entry.stripes import StripeMerge
+from levelcast.market.fair.eras import ChainLog
+from levelcast.market.fair.fair_order import REASON_TEXTS, EntryBatch, EntryFrame, EntryReason, FairEntry
+from levelcast.market.fair.stripes import StripeMerge
 from levelcast.pipeline.audit.base import Audit, AuditOptions, AuditTable, Finding, Job, Result
 from levelcast.pipeline.audit.fairness import any_of
 from levelcast.pipeline.audit.inputs import Inputs

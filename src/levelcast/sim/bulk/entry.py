@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from levelcast.market.entry.fair_order import fair_order
+from levelcast.market.fair.fair_order import fair_order
 from levelcast.network.regions.delays import Delays
 
 Floats = npt.NDArray[np.float64]

@@ -30,11 +30,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from levelcast.market.entry.changes import changed_entry_rules
-from levelcast.market.entry.fair_order import BEAT, EntryBatch, EntryReason, FairEntry
-from levelcast.market.entry.gateway import GatewayStamper
-from levelcast.market.entry.snapshot import entry_snapshot, restored_entry
-from levelcast.market.entry.stripes import entry_frame
+from levelcast.market.fair.changes import changed_entry_rules
+from levelcast.market.fair.fair_order import BEAT, EntryBatch, EntryReason, FairEntry
+from levelcast.market.fair.snapshot import entry_snapshot, restored_entry
+from levelcast.market.fair.stamps import GatewayStamper
+from levelcast.market.fair.stripes import entry_frame
 from levelcast.protocol.effects import Effect, Release
 from levelcast.protocol.machine import Machine
 from levelcast.records import ORDER, RecordArray, orders

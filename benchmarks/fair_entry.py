@@ -1,7 +1,7 @@
 """Compare rules of order entry: who is first, for every pair of 20 cities (MS §7.2; docs/entry.md).
 
-    python -m benchmarks entry
-    python -m benchmarks.entry --releases 3000     a run on the ring's own classes, to compare with the model
+    python -m benchmarks fair-entry
+    python -m benchmarks.fair_entry --releases 3000     a run on the ring's own classes, to compare with the model
 
 `levelcast.sim.bulk.entry` draws releases, stamps and packets over the recorded pings (LEVELCAST_DATA); a quick run has
 synthetic cities. Every rule sees the same releases. The tables have the chance of being first for equally fast traders,
@@ -84,7 +84,7 @@ def model(delays: Delays, loss: float = 0.01) -> EntryModel:
 
 def run(options: Options) -> Result:
     """Measure all rules, the default with 400,000 releases, and the attacks."""
-    result = Result("entry")
+    result = Result("fair-entry")
     delays = cities(options)
     if delays.names != CITIES:
         result.notes.append("The cities are synthetic: a quick run, or LEVELCAST_DATA is not set.")
@@ -239,7 +239,7 @@ def _add_closing(result: Result, world: EntryModel, orders: int) -> None:
 
 def protocol(options: Options, releases: int) -> tuple[Result, bool]:
     """Run order entry on the ring's own classes: equal traders, and one that is faster. Return whether all was held."""
-    result = Result("entry-protocol")
+    result = Result("fair-entry-protocol")
     world = model(cities(options))
     size = world.cities
     away = ~np.eye(size, dtype=bool)
@@ -299,7 +299,7 @@ def pairs_table(result: dict[str, object]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the protocol with a number of releases."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.entry", description="Run order entry on the ring.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fair_entry", description="Run order entry on the ring.")
     parser.add_argument("--releases", type=int, default=3_000, help="releases (default: %(default)s)")
     chosen = parser.parse_args(arguments)
     return conduct(lambda: protocol(Options(), chosen.releases), Options())

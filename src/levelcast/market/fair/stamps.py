@@ -7,7 +7,7 @@ This is the interface between fair entry and order entry by FIX, or by any other
   the records in the order in which they must be submitted to its `Source`;
 - `beat` when `wake_ns` is due, with the time up to which it has read its sockets: a beat states that no order with a
   lower stamp will follow;
-- `learn` with the rules in force (`levelcast.market.entry.fair_order.FairEntry.eras`);
+- `learn` with the rules in force (`levelcast.market.fair.fair_order.FairEntry.eras`);
 - `heard_order` when the receiver on its host accepts a packet with orders of another gateway.
 
 A gateway beats once in a slot while there are orders, its own or others'. When none has come for 2Θ, it beats three
@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from levelcast.market.entry.fair_order import BEAT
+from levelcast.market.fair.fair_order import BEAT
 from levelcast.records import RecordArray, orders
 from levelcast.wire.entry_change import EntryRules
 

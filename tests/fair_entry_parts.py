@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import blake3
 
-from levelcast.market.entry.fair_order import BEAT, EntryBatch, EntryFrame, FairEntry
+from levelcast.market.fair.fair_order import BEAT, EntryBatch, EntryFrame, FairEntry
 from levelcast.records import RecordArray, orders
 from levelcast.wire.entry_change import EntryRules, encode_entry_rules
 from levelcast.wire.messages import CONTROL_SOURCE

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import blake3
 
-from levelcast.market.entry.fair_order import EntryFrame
+from levelcast.market.fair.fair_order import EntryFrame
 from levelcast.protocol.history import PACKET_ROW, Frame
 
 

@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from levelcast.market.entry.fair_order import EntryFrame, FairEntry
-from levelcast.market.entry.stripes import StripeMerge, entry_frame
+from levelcast.market.fair.fair_order import EntryFrame, FairEntry
+from levelcast.market.fair.stripes import StripeMerge, entry_frame
 from levelcast.protocol.history import GENESIS, make_frame
 from levelcast.wire.messages import Packet
 from levelcast.wire.packets import CrcSealer
-from tests.entry_parts import MS, START, Shown, Tape, order_records
+from tests.fair_entry_parts import MS, START, Shown, Tape, order_records
 
 
 def frames_of(stripe: int, times: list[int]) -> list[EntryFrame]:

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelcast.market.entry.fair_order import is_beat
-from levelcast.market.entry.gateway import IDLE_BEATS, GatewayStamper, ReleaseClock
+from levelcast.market.fair.fair_order import is_beat
+from levelcast.market.fair.stamps import IDLE_BEATS, GatewayStamper, ReleaseClock
 from levelcast.records import orders
-from tests.entry_parts import MS, RULES, T0, S
+from tests.fair_entry_parts import MS, RULES, T0, S
 
 US = 1_000
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from levelcast.market.entry import fair_order
-from levelcast.market.entry.fair_order import EntryReason, FairEntry, tickets
-from levelcast.market.entry.snapshot import EntrySnapshotError, entry_snapshot, restored_entry
+from levelcast.market.fair import fair_order
+from levelcast.market.fair.fair_order import EntryReason, FairEntry, tickets
+from levelcast.market.fair.snapshot import EntrySnapshotError, entry_snapshot, restored_entry
 from levelcast.records import orders
-from tests.entry_parts import MS, RULES, START, S, Shown, Tape, replay
+from tests.fair_entry_parts import MS, RULES, START, S, Shown, Tape, replay
 
 
 def reasons(batch: fair_order.EntryBatch) -> list[EntryReason]:

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from levelcast.market.entry.eras import NEVER, ChainLog, EntryEra, Stamps, with_rules
+from levelcast.market.fair.eras import NEVER, ChainLog, EntryEra, Stamps, with_rules
 from levelcast.records import ORDER, RTYPE_ORDER, RecordArray, orders, split
 from levelcast.wire.entry_change import entry_changes
 from levelcast.wire.messages import CONTROL_SOURCE

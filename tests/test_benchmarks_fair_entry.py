@@ -1,10 +1,10 @@
-"""`python -m benchmarks entry` measures every rule, the criteria and the attacks."""
+"""`python -m benchmarks fair-entry` measures every rule, the criteria and the attacks."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.entry import RULES, pairs_table, run
+from benchmarks.fair_entry import RULES, pairs_table, run
 from benchmarks.report import Options
 
 

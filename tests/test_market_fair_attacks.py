@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from levelcast.market.entry import eras, fair_order
-from levelcast.market.entry.gateway import ReleaseClock
-from tests.entry_parts import MS, RULES, START, T0, Shown, Tape
+from levelcast.market.fair import eras, fair_order
+from levelcast.market.fair.stamps import ReleaseClock
+from tests.fair_entry_parts import MS, RULES, START, T0, Shown, Tape
 
 MANY = 20_000
 ZERO = np.zeros(MANY, np.int64)

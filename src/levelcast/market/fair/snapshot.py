@@ -11,8 +11,8 @@ import blake3
 import numpy as np
 
 from levelcast.errors import UserError
-from levelcast.market.entry.eras import EntryEra
-from levelcast.market.entry.fair_order import FairEntry, GatewayClock, WaitingOrders
+from levelcast.market.fair.eras import EntryEra
+from levelcast.market.fair.fair_order import FairEntry, GatewayClock, WaitingOrders
 from levelcast.records import ORDER
 from levelcast.wire.entry_change import decode_entry_rules, encode_entry_rules
 

@@ -3,7 +3,7 @@
 | found by | clauses |
 |---|---|
 | random histories (`RANDOM`) | the invariant that fails first, and a seed |
-| named histories (`NAMED`) | a test of `test_market_entry_*` that fails without the clause |
+| named histories (`NAMED`) | a test of `test_market_fair_*` that fails without the clause |
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import pytest
 
 from levelcast.sim.entry_mutations import ENTRY_MUTATIONS
 from levelcast.sim.run import run_seed
-from tests import test_market_entry_attacks as attacks
-from tests import test_market_entry_fair_order as order
-from tests import test_market_entry_gateway as gateway
-from tests import test_market_entry_stripes as stripes
+from tests import test_market_fair_attacks as attacks
+from tests import test_market_fair_fair_order as order
+from tests import test_market_fair_stamps as gateway
+from tests import test_market_fair_stripes as stripes
 
 RANDOM = {
     "first-clock-closes": (0, "late only after Θ"),
