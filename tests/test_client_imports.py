@@ -26,6 +26,7 @@ HEAVY = ("rich", "typer", "click", "pyarrow", "matplotlib", "pandas", "pyspark",
 EVENT_LOOP = {
     "levelcast.client.async_publisher",
     "levelcast.client.edge_sockets",
+    "levelcast.client.group",
     "levelcast.client.subscriber",
     "levelcast.client.unicast_sockets",
 }
@@ -52,7 +53,7 @@ def test_a_client_module_loads_nothing_of_a_node(module: str) -> None:
         assert among(loaded, ("asyncio",)) == []
 
 
-@pytest.mark.parametrize("name", ["Publisher", "Subscriber"])
+@pytest.mark.parametrize("name", ["Group", "Publisher", "Subscriber"])
 def test_the_public_classes_load_nothing_of_a_node(name: str) -> None:
     loaded = loaded_by(f"import levelcast\nlevelcast.{name}")
     assert among(loaded, (*NODE, *HEAVY)) == []

@@ -360,6 +360,10 @@ class Network:
     """The first set of gateways of orders; later sets are records of the sequence."""
     entry: EntryGiven = field(default_factory=EntryGiven)
     """Numbers of fair order entry in the file."""
+    uplinks: Mapping[str, int] = field(default_factory=dict)
+    """Capacity of nodes for packets in bytes/s, without multicast; a node that is not in it has enough."""
+    detours: bool = False
+    """Packets for a receiver with a long path take a shorter detour, too, with a transport other than multicast."""
 
     @property
     def id(self) -> int:

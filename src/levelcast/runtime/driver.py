@@ -32,6 +32,7 @@ from typing import Protocol
 from levelcast import native
 from levelcast.native.layout import KIND_AT
 from levelcast.overlay.clock_check import ClockCheck
+from levelcast.overlay.detours import Rows
 from levelcast.overlay.hold_feedback import HoldFeedback
 from levelcast.overlay.paths import Paths
 from levelcast.overlay.probe import Prober
@@ -139,8 +140,12 @@ class Sockets(Protocol):
 class Overlay(Protocol):
     """The interface of `levelcast.runtime.overlay_sockets.OverlaySockets` beside that of sockets."""
 
-    def is_repeated(self, datagram: bytes, at_ns: int) -> bool:
-        """Return whether a datagram is a token that arrived lately."""
+    def is_repeated(self, datagram: bytes, source: Address, at_ns: int) -> bool:
+        """Return whether a datagram is a token that arrived lately; pass a new one on over a detour."""
+        ...
+
+    def learn_paths(self, rows: Rows, now: int) -> None:
+        """Choose the detours by the rows that all nodes have published."""
         ...
 
     def take(self, data: Data, source: Address, at_ns: int) -> Sequence[Data]:
@@ -346,6 +351,8 @@ class Driver:
         if effects:
             self._perform(effects)
             self.machine.learn_delays(paths.delays_ns(MISSING_QUANTILE))
+            if self._overlay is not None:
+                self._overlay.learn_paths(paths.rows, now)
 
     def _publish_needs(self, feedback: HoldFeedback, now: int, trusted: bool) -> None:
         """Publish what slots have needed, or a timing record, which is for the own machine too (rule W10)."""
@@ -455,7 +462,7 @@ class Driver:
                     self._learn(datagram.source, source)
                     batch += [datagram] if self._overlay is None else self._overlay.take(datagram, source, at_ns)
                 continue
-            if self._overlay is not None and self._overlay.is_repeated(datagram, at_ns):
+            if self._overlay is not None and self._overlay.is_repeated(datagram, source, at_ns):
                 continue
             if self._drops_beats and len(datagram) > KIND_AT and datagram[KIND_AT] == KIND_BEAT:
                 continue  # unread: beats are most of the traffic of an idle ring

@@ -92,6 +92,12 @@ class HistoryCounts:
     late_orders: int = 0
     """Those that came after their bucket was closed (E6)."""
     refused_orders: int = 0
+    from_outside: int = 0
+    """Messages of senders outside the group that honest members delivered."""
+    epochs: int = 0
+    """Epochs of chain multicast that began after the first one."""
+    orders_across_epochs: int = 0
+    """Deliveries of a first message of an epoch that names one of an epoch before."""
 
 
 @dataclass(slots=True)
@@ -169,6 +175,8 @@ class RingHistory(SimulatedRing):
         self.faults_begin_ns = START_NS + 20 * MS
         self.fault_ns = int(rng.uniform(*self.FAULTS_S[config.timing.mode]) * 1000 * MS)
         self.adversary = self._make_adversary()
+        if self.undisturbed:
+            self.world.partial_multicast = None
         self.world.watchers.append(self.adversary)
         self.bound_ns = liveness_bound_ns(config.timing, members, len(self._server_ids))
         self.liveness_ns = 0
