@@ -124,4 +124,6 @@ def test_without_orders_a_gateway_beats_three_times_in_theta_and_at_once_when_it
     stamper.beat(now, now)
     assert stamper.wake_ns == now + 20 * MS
     stamper.stamped(orders(1), np.array([now + 3]), now + 5)
-    assert stamper.wake_ns == now + 5 + 20 * MS
+    assert stamper.wake_ns == now + 5 + 2 * RULES.quantum_ns, "the bucket of the order is over by then"
+    stamper.beat(stamper.wake_ns, stamper.wake_ns)
+    assert stamper.wake_ns == now + 5 + 2 * RULES.quantum_ns + 20 * MS

@@ -15,7 +15,7 @@ from levelcast.network.fields import Problem
 from levelcast.network.model import (
     Carriage,
     Floor,
-    Gateway,
+    GatewayNode,
     Keeping,
     Link,
     Links,
@@ -33,7 +33,7 @@ __all__ = [
     "Carriage",
     "FiveCities",
     "Floor",
-    "Gateway",
+    "GatewayNode",
     "Keeping",
     "Link",
     "Links",

@@ -93,7 +93,7 @@ class Floor:
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway:
+class GatewayNode:
     """A gateway of orders: a source of an order stripe, at the site of a receiver (MS §7.2)."""
 
     name: str
@@ -104,7 +104,7 @@ class Gateway:
 
 
 AnyNode = ReceiverNode | SecondaryNode | ReformationNode | Floor
-AnySource = Floor | Gateway
+AnySource = Floor | GatewayNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +356,7 @@ class Network:
     """Address from which commands change a running network, with a transport other than multicast."""
     addresses: Mapping[str, NodeAddress] = field(default_factory=dict)
     """Addresses in the file, by node."""
-    gateways: tuple[Gateway, ...] = ()
+    gateways: tuple[GatewayNode, ...] = ()
     """The first set of gateways of orders; later sets are records of the sequence."""
     entry: EntryGiven = field(default_factory=EntryGiven)
     """Numbers of fair order entry in the file."""

@@ -66,6 +66,8 @@ class EntryWorld(SteadyWorld):
         self._stampers = [
             GatewayStamper(FIRST_GATEWAY + city, self.timing.slot_ns, rules.late_cap_ns) for city in range(model.cities)
         ]
+        for stamper in self._stampers:
+            stamper.learn([rules], rules.from_ns)
         self.entries = {member: FairEntry() for member in self.roles.members[:2]}
         self.sequences: dict[int, list[RecordArray]] = {member: [] for member in self.entries}
         self.closed_ms: list[float] = []

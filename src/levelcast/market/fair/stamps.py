@@ -14,6 +14,9 @@ A gateway beats once in a slot while there are orders, its own or others'. When 
 times in Θ, which keeps it in the set at a small part of the bytes. The first order after that waits for the beats of
 gateways that have heard of it: its bucket closes later by the way from one gateway to the others, once.
 
+After an order it beats when the bucket of the order is over, after at most 2q: otherwise the bucket would wait for a
+clock until the next slot.
+
 The release clock is the site's clock less how late the newest release came at this site, at most `late_cap`; it never
 goes back. The error of the site's clock cancels: a site that is ahead releases too early and stamps too late by the
 same time. Without the cap, a trader could listen at a punctual site and send through a late one: `late_cap` is below
@@ -34,6 +37,7 @@ from levelcast.records import RecordArray, orders
 from levelcast.wire.entry_change import EntryRules
 
 KEPT_RELEASES = 256
+LEAST_SETTLE_NS = 1_000_000
 IDLE_BEATS = 3
 """Beats in Θ without orders: two may be lost."""
 Times = npt.NDArray[np.int64]
@@ -102,6 +106,8 @@ class GatewayStamper:
         self.wake_ns = 0
         """When the next beat is due."""
         self._close_ns = 0
+        self._settle_ns = beat_ns
+        """Time after an order by which its bucket is over."""
         self._ordered_ns = self._last_ns = 0
         """When an order was last stamped or heard of, and when the clock was last shown."""
 
@@ -109,7 +115,9 @@ class GatewayStamper:
         """Use the cap and the closing time of the rules that apply now."""
         applying = [each for each in rules if each.from_ns <= now]
         if applying:
-            self.clock.late_cap_ns, self._close_ns = applying[-1].late_cap_ns, applying[-1].close_ns
+            last = applying[-1]
+            self.clock.late_cap_ns, self._close_ns = last.late_cap_ns, last.close_ns
+            self._settle_ns = max(LEAST_SETTLE_NS, 2 * last.quantum_ns)
 
     def heard_order(self, now: int) -> None:
         """Note an order of another gateway: its bucket waits for this clock."""
@@ -131,8 +139,8 @@ class GatewayStamper:
         records["publisher_id"] = self.gateway
         records["ts_event"], records["ts_in_delta"] = self.clock.stamps(received_ns[places])
         if len(records):
-            self._ordered_ns = now
-            self._next_beat(now)
+            self._ordered_ns = self._last_ns = now
+            self.wake_ns = now + min(self.beat_ns, self._settle_ns)
         return records
 
     def beat(self, read_ns: int, now: int) -> RecordArray:

@@ -10,7 +10,7 @@ from functools import partial
 
 from levelcast.network.fields import Fields, did_you_mean, known, show
 from levelcast.network.keys import FileKey, FileTable
-from levelcast.network.model import Gateway
+from levelcast.network.model import GatewayNode
 from levelcast.network.sections.draft import ID_LIMIT, Draft
 from levelcast.timing.entry import STAMP_ERROR_NS, EntryGiven, entry_contradictions
 from levelcast.units import show_ns
@@ -68,7 +68,7 @@ def read(root: Fields, draft: Draft) -> None:
     draft.check_later(partial(_check_timing, draft, fields))
 
 
-def _read_gateway(fields: Fields, draft: Draft) -> Gateway:
+def _read_gateway(fields: Fields, draft: Draft) -> GatewayNode:
     name = fields.own_name("gateway")
     missing = f"has no id; set a unique id from 1 to {ID_LIMIT}"
     id_ = fields.whole("id", 1, ID_LIMIT, missing) or 0
@@ -84,7 +84,7 @@ def _read_gateway(fields: Fields, draft: Draft) -> Gateway:
     elif stripe not in names:
         hint = did_you_mean(stripe, names)
         fields.problem("stripe", f"sends on stripe {show(stripe)}, which is not defined in [stripes]{hint}")
-    return Gateway(name or "", id_, site or "", str(stripe))
+    return GatewayNode(name or "", id_, site or "", str(stripe))
 
 
 def _check_gateway(draft: Draft, fields: Fields, place: int) -> None:
