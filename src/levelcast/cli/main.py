@@ -88,6 +88,13 @@ COMMANDS = {
     "watch": CommandEntry(
         "live.watch:watch", "Print the trades of a region's edge: a table on a terminal, CSV otherwise."
     ),
+    "disk": CommandEntry(
+        "live.disk:app",
+        "Create a node's journal before its first start, and replace it with a new life after its disk is lost.",
+    ),
+    "probe": CommandEntry(
+        "live.probe:app", "Measure delay and loss between sites, from a running network or from published measurements."
+    ),
     "group": CommandEntry(
         "live.group:group",
         "Send messages to all receivers without multicast, with the protocols of wide-area groups.",
@@ -99,13 +106,6 @@ COMMANDS = {
     "trade": CommandEntry(
         "floor.trade:trade",
         "Trade on a floor: place, cancel and replace orders; watch orders and positions.",
-    ),
-    "disk": CommandEntry(
-        "live.disk:app",
-        "Create a node's journal before its first start, and replace it with a new life after its disk is lost.",
-    ),
-    "probe": CommandEntry(
-        "live.probe:app", "Measure delay and loss between sites, from a running network or from published measurements."
     ),
     "keys": CommandEntry(
         "keys.command:app",

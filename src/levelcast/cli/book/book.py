@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from threading import Event
 from typing import Annotated
 
 import typer
@@ -17,12 +17,13 @@ from levelcast.cli.book.tapes import (
     book_server,
     open_service,
     required_instruments,
+    serve_until,
     top_of,
     write_tape,
 )
 from levelcast.cli.book.text import book_table, report_lines, state_line, summary
 from levelcast.cli.book.write import write_rows
-from levelcast.cli.errors import parse_day, replacing, require_new
+from levelcast.cli.errors import on_interrupt, parse_day, replacing, require_new
 from levelcast.cli.main import COMMANDS
 from levelcast.cli.options import AsJson, Force, Unsound, option
 from levelcast.cli.output import print_json
@@ -218,7 +219,7 @@ def serve(
     treasury: Treasury = 0,
     unsound: Unsound = False,
 ) -> None:
-    """Serve the matching engine of a growing tape over HTTP: books and snapshots at any sequence, until ^C.
+    """Serve the matching engine of a growing tape over HTTP: books and snapshots at any sequence, until ^C or SIGTERM.
 
     /book?sequence=N&instrument=ID&levels=L returns JSON, /snapshot?sequence=N a snapshot. Without a sequence, the state
     is the newest one. A snapshot has all accounts: serve it only to receivers.
@@ -230,8 +231,9 @@ def serve(
     service = open_service(directory, snapshot, treasury, unsound=unsound)
     with book_server(service, host, port) as server:
         typer.echo(f"Serving http://{host}:{server.server_address[1]}/book, at sequence {service.engine.sequence:,}.")
-        with suppress(KeyboardInterrupt):
-            server.serve_forever()
+        stop = Event()
+        on_interrupt(stop.set)
+        serve_until(server, stop.is_set)
 
 
 @app.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -124,6 +124,13 @@ def book_server(service: BookService, host: str, port: int) -> HTTPServer:
         return HTTPServer((host, port), Handler)
     except OSError as error:
         raise NetError(f"{host}:{port}: {error.strerror}; choose another --host or --port") from None
+
+
+def serve_until(server: HTTPServer, ended: Callable[[], bool]) -> None:
+    """Answer requests until `ended`, which is asked at least four times a second."""
+    server.timeout = 0.25
+    while not ended():
+        server.handle_request()
 
 
 def answer(service: BookService, path: str, query: dict[str, list[str]]) -> tuple[HTTPStatus, str, bytes]:
