@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +21,7 @@ from levelcast.cli.keys.places import (
     new_identity,
     places_of,
 )
-from levelcast.cli.keys.report import describe, find_problems
+from levelcast.cli.keys.report import describe, find_problems, problems_of_running
 from levelcast.cli.main import COMMANDS
 from levelcast.cli.options import NETWORK_FILE, AsJson, NetworkFile, option
 from levelcast.cli.output import print_json, table
@@ -32,6 +33,7 @@ from levelcast.keys.secret import KeysError
 from levelcast.keys.statement import AUTHORITY, NS_PER_S, OPERATOR, KeyStatement
 from levelcast.network import Network, load_network
 from levelcast.network.model import KeyFiles
+from levelcast.node.status_client import Answer, ask_all
 
 app = typer.Typer(help=COMMANDS["keys"].help, no_args_is_help=True)
 
@@ -216,9 +218,9 @@ def list_command(network_file: NetworkFile = NETWORK_FILE, as_json: AsJson = Fal
 
 @app.command()
 def check(network_file: NetworkFile = NETWORK_FILE, as_json: AsJson = False) -> None:
-    """Check statement, network file and the private keys on this machine. Exit code 1 if something must be done.
+    """Check statement, network file, private keys on this machine and running nodes. Exit code 1 if something is wrong.
 
-    Reads files only. Running nodes do not use the keys yet.
+    Lists running nodes that have not loaded the newest statement, and those that run without keys.
 
     Example:
 
@@ -229,14 +231,16 @@ def check(network_file: NetworkFile = NETWORK_FILE, as_json: AsJson = False) -> 
     now_ns = time.time_ns()
     statement = where.read(now_ns)
     statement.epoch_at(now_ns)
-    problems = find_problems(where, statement, now_ns)
+    answers = ask_all(where.network) if where.network.status is not None else []
+    running = [each for each in answers if each.ok and each.status.get("network") == f"{where.network.id:016x}"]
+    problems = [*find_problems(where, statement, now_ns), *problems_of_running(running, statement)]
     if as_json:
-        print_json({"statement": statement.number, "problems": problems})
+        print_json({"statement": statement.number, "running": len(running), "problems": problems})
     else:
         for problem in problems:
             typer.echo(problem)
         if not problems:
-            typer.echo(f"Statement {statement.number} and the keys on this machine are valid.")
+            typer.echo(f"Statement {statement.number} and the keys on this machine are valid.{_use(running)}")
     if problems:
         raise typer.Exit(1)
 
@@ -276,6 +280,10 @@ def _add_table(where: KeyPlaces, files: KeyFiles) -> None:
 def _count(network: Network, statement: KeyStatement) -> str:
     nodes = sum(each.name in network.node_names for each in statement.holders)
     return f"{nodes} of {len(network.node_names)} nodes"
+
+
+def _use(running: Sequence[Answer]) -> str:
+    return f" {len(running)} running nodes use it." if running else ""
 
 
 def _yes(found: bool) -> str:
