@@ -247,11 +247,15 @@ class CoreSecurity:
         if kind == KIND_BEAT:
             return self._open_beat(datagram)
         verified = _or_raise(self._control.check(datagram, self._now, source))
-        if verified.sender.id == self.node and (verified.repeated or verified.address == self._address):
+        if self._is_own(verified):
             raise Malformed(Reason.REPLAYED)
         self._note(verified, kind)
         message = decode(datagram, CHECKED, self._open_item).message
         return Opened(self.domain, message, self._newest_address(verified))
+
+    def _is_own(self, verified: Verified) -> bool:
+        """Return whether a message is this process's own, sent back by somebody; another process has another address."""
+        return verified.sender.id == self.node and (verified.repeated or verified.address == self._address)
 
     def _open_beat(self, datagram: bytes) -> Opened | None:
         if self._beats is None or (found := self._beats.check(datagram, self._now)) is None:
