@@ -31,7 +31,7 @@ from levelcast.runtime.driver import Driver
 from levelcast.runtime.overlay_sockets import OverlaySockets
 from levelcast.runtime.sockets import LOOPBACK, RECEIVERS, Address, CoreSockets
 from levelcast.storage.node_store import NodeStore
-from levelcast.wire.codec import encode
+from levelcast.wire.codec import decode, encode
 from levelcast.wire.header import domain_of
 from levelcast.wire.messages import (
     Beat,
@@ -223,6 +223,7 @@ def message_from_before_the_start(stage: Stage) -> bool:
 
 
 def own_message_reflected(stage: Stage) -> bool:
+    stage.security.begin_turn(time.time_ns())
     probe = stage.security.seal(Probe(ROLES[VICTIM][0], 1, 5))[0]
     stage.send(probe)
     stage.heard()
@@ -340,12 +341,13 @@ def without(target: object, name: str, replacement: object) -> Callable[[pytest.
 
 
 def _trusting_open(self: CoreSecurity, datagram: bytes, source: Address) -> object:
-    return core_security.Opened(self.domain, core_security.decode(datagram).message, source)
+    return core_security.Opened(self.domain, decode(datagram).message, source)
 
 
 def _unchecked(self: SealedPackets, sealed: bytes, now_ns: int, *, named: bool = False) -> Data:
     source = int.from_bytes(sealed[SENDER_AT : SENDER_AT + 2], "little")
-    return Data(source, 1, 1, 1, sealed)
+    number = int.from_bytes(sealed[40:48], "little")
+    return Data(source, 1, number, number, sealed)
 
 
 def _no_check_of_packets(patch: pytest.MonkeyPatch) -> None:
@@ -381,7 +383,7 @@ def _learn_sources_of_packets(patch: pytest.MonkeyPatch) -> None:
 
     original = Driver._decode
 
-    def decode(self: Driver, arrivals: Iterable[Any]) -> list[Message]:
+    def decode_arrivals(self: Driver, arrivals: Iterable[Any]) -> list[Message]:
         arrivals = list(arrivals)
         for content, source, _ in arrivals:
             if isinstance(content, Data) or content[KIND_AT] == KIND_DATA:
@@ -389,7 +391,7 @@ def _learn_sources_of_packets(patch: pytest.MonkeyPatch) -> None:
         return original(self, arrivals)
 
     patch.setattr(CoreSecurity, "accepts", accepts)
-    patch.setattr(Driver, "_decode", decode)
+    patch.setattr(Driver, "_decode", decode_arrivals)
 
 
 def _newest_is_any(patch: pytest.MonkeyPatch) -> None:

@@ -254,7 +254,7 @@ class CoreSecurity:
         return Opened(self.domain, message, self._newest_address(verified))
 
     def _is_own(self, verified: Verified) -> bool:
-        """Return whether a message is this process's own, sent back by somebody; another process has another address."""
+        """Return whether a message is this process's own, sent back to it: another process has another address."""
         return verified.sender.id == self.node and (verified.repeated or verified.address == self._address)
 
     def _open_beat(self, datagram: bytes) -> Opened | None:
