@@ -37,7 +37,7 @@ from typing import NamedTuple
 
 from levelcast.keys.identity import Identity
 from levelcast.keys.keyring import EpochKeys, Keyring
-from levelcast.keys.replay import FRESH_NS, ReplayWindows
+from levelcast.keys.replay import FRESH_NS, ReplayWindows, next_stamp
 from levelcast.keys.roles import is_authored, may_send
 from levelcast.keys.statement import AUTHORITY, NS_PER_S, Holder
 from levelcast.native.layout import EPOCH_AT, KIND_AT, SEAL_KIND_AT, SENDER_AT
@@ -106,7 +106,7 @@ class ControlSeal:
         return reseal(datagram, self)
 
     def make(self, head: bytes, body: bytes) -> bytes:
-        self.last_ns = max(self._now_ns, self.last_ns + 1)
+        self.last_ns = next_stamp(self.last_ns, self._now_ns)
         content = head + body + _CLAIM.pack(self.last_ns, *self._address, self.keys, self.keys_of_all)
         signature = self._identity.sign(_SIGNED + content)
         mac = self._mac.copy()

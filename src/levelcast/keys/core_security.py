@@ -80,8 +80,17 @@ class CoreSecurity:
     """The keys of one process at work. `new_salt` draws 64 random bits; `address` is that of its own socket."""
 
     def __init__(
-        self, keyring: Keyring, domain: int, now: int, new_salt: Callable[[], int], address: Address | None = None
+        self,
+        keyring: Keyring,
+        domain: int,
+        now: int,
+        new_salt: Callable[[], int],
+        address: Address | None = None,
+        *,
+        settle_ns: int = SETTLE_NS,
+        packets: SealedPackets | None = None,
     ) -> None:
+        """`packets` opens packets; the simulator's have no records."""
         self.keyring = keyring
         self.domain = domain
         self.node = keyring.own.id
@@ -91,7 +100,8 @@ class CoreSecurity:
         """Whether an item of a Repair may be of use: the others cost no signature (K16)."""
         self.ring: Callable[[], Collection[int]] = tuple
         """The members of the ring, at a receiver."""
-        self.packets = SealedPackets(keyring, domain)
+        self.packets = packets or SealedPackets(keyring, domain)
+        self._settle_ns = settle_ns
         self._now = now
         self._new_salt = new_salt
         self._address = address
@@ -153,7 +163,7 @@ class CoreSecurity:
     def _control_keys(self, now: int) -> EpochKeys:
         """Return the keys of the newest epoch that began long enough ago. Raise KeysError if none has begun."""
         current = self.keyring.current(now)
-        settled = [each for each in self.keyring.epochs.values() if each.from_ns + SETTLE_NS <= now]
+        settled = [each for each in self.keyring.epochs.values() if each.from_ns + self._settle_ns <= now]
         if settled:
             return max(settled, key=lambda each: each.number)
         begun = [each for each in self.keyring.epochs.values() if each.from_ns <= now]

@@ -134,9 +134,9 @@ class SealedSource:
 class SealedPackets:
     """Check packets when they arrive, and open them when they are ordered (K6)."""
 
-    def __init__(self, keyring: Keyring, domain: int) -> None:
+    def __init__(self, keyring: Keyring, domain: int, opener: Opener | None = None) -> None:
         self._keyring, self._domain = keyring, domain
-        self._opener = Opener()
+        self._opener = opener or Opener()
         self.drain_packets = self._opener.drain_packets
         """Read packets from a socket: `accepts` must be called for each value."""
         self.take_refused = self._opener.take_refused
