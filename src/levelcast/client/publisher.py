@@ -21,7 +21,7 @@ import time
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from levelcast.client.floor_input import FloorCounts, FloorInput
@@ -40,7 +40,7 @@ from levelcast.ring.source import Source
 from levelcast.runtime.driver import Driver
 from levelcast.runtime.event_log import NodeLog
 from levelcast.runtime.impairment import Impairment
-from levelcast.runtime.key_reload import KeyReload, load_keys, secure
+from levelcast.runtime.key_reload import KeyReload, key_status, load_keys, secure
 from levelcast.runtime.sockets import LOOPBACK
 from levelcast.storage.disk import initialise_disk
 from levelcast.storage.journal.file import JournalFile
@@ -96,7 +96,7 @@ class Publisher(FloorCounts):
         window = config.credit * (packet_bytes // TRADE.itemsize)
         capacity = queue_records if queue_records is not None else max(QUEUE_RECORDS, window)
         keys = load_keys(network, place.name, place.id, place.role.name, now)
-        security = None if keys is None else secure(keys, config.domain, now)
+        self._security = security = None if keys is None else secure(keys, config.domain, now)
         with ExitStack() as undo:
             source, keeper, progress = open_floor(network, config, place, data, now, security)
             undo.callback(keeper.close)
@@ -152,6 +152,11 @@ class Publisher(FloorCounts):
     def namesakes(self) -> int:
         """Datagrams of another process that runs under this floor's name: stop one of them."""
         return self._driver.counters.namesakes
+
+    @property
+    def keys(self) -> dict[str, Any] | None:
+        """State of the keys in use; None in a network without keys."""
+        return key_status(self._security)
 
     @property
     def warning(self) -> str | None:

@@ -84,7 +84,7 @@ class Checker:
         self._on_tape: dict[tuple[int, int], set[PacketId]] = {}
         self._last: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._tokens: dict[tuple[int, int], Token] = {}
-        self._sealed: dict[tuple[object, ...], bytes] = {}
+        self._sealed: dict[tuple[object, ...], set[bytes]] = {}
         self._claimed: dict[tuple[int, int], tuple[int, int]] = {}
         self._on_time: dict[int, tuple[int, int]] = {}
         self._instants: dict[tuple[int, int], set[int]] = {}

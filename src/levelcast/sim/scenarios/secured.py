@@ -20,7 +20,7 @@ from typing import ClassVar, cast
 from levelcast.keys.beat_macs import BeatSender
 from levelcast.keys.control import ControlSeal
 from levelcast.keys.statement import FLOOR, OPERATOR, RECEIVER, REFORMATION, SECONDARY
-from levelcast.native.layout import SENDER_AT
+from levelcast.native.layout import KIND_AT, SEAL_SIZE_AT, SENDER_AT
 from levelcast.protocol.config import StripeConfig
 from levelcast.sim.check.ring import PacketId
 from levelcast.sim.engine.network import VirtualNetwork
@@ -32,6 +32,7 @@ from levelcast.sim.scenarios.ring import RingHistory
 from levelcast.wire.codec import encode
 from levelcast.wire.header import split_domain
 from levelcast.wire.messages import CONTROL_SOURCE, Beat, Data, Message, Token
+from levelcast.wire.token_codec import KIND_BEAT
 
 LIAR = 299
 """The floor that lies. It is in the statement, and sends nothing else."""
@@ -71,7 +72,9 @@ class Intruders:
         elif choice == 2:
             self._send(self._changed(datagram), receivers, forged=True)
         elif isinstance(message, Data):
-            spoofed = rng.choice((CONTROL_SOURCE, message.source + 1, LIAR))
+            spoofed = rng.choice(
+                [each for each in (CONTROL_SOURCE, message.source + 1, LIAR) if each != message.source]
+            )
             self._send(datagram[:SENDER_AT] + spoofed.to_bytes(2, "little") + datagram[SENDER_AT + 2 :], receivers)
         else:
             self._send(self._signed(message, as_itself=choice == 3), receivers)
@@ -82,7 +85,9 @@ class Intruders:
             self._world.bring(self._world.now + self._rng.randint(1, LATEST_NS), self._world.nodes[node], found)
 
     def _changed(self, datagram: bytes) -> bytes:
-        at = self._rng.randrange(len(datagram))
+        # The MACs of other receivers are no part of what a receiver checks of a beat.
+        others = datagram[SEAL_SIZE_AT] - 8 if datagram[KIND_AT] == KIND_BEAT else 0
+        at = self._rng.randrange(len(datagram) - others)
         return datagram[:at] + bytes([datagram[at] ^ 1 << self._rng.randrange(8)]) + datagram[at + 1 :]
 
     def _signed(self, message: Message, *, as_itself: bool) -> bytes:
@@ -158,8 +163,9 @@ class Secured(RingHistory):
         self.world.announce({node: self._keys_rng.randint(0, LATEST_NS) for node in self.world.nodes})
 
     def _living(self) -> list[PacketId]:
-        """Return packets that must be released everywhere: a revoked floor's may be refused."""
-        return [key for key in super()._living() if key[0] not in self._revoked]
+        """Return packets that must be released everywhere: of a revoked floor, only those that are witnessed."""
+        witnessed = set(self._witnessed())
+        return [key for key in super()._living() if key[0] not in self._revoked or key in witnessed]
 
 
 class SecuredRingHistory(Secured):
