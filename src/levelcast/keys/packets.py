@@ -59,6 +59,8 @@ class SealedSource:
         self._new_salt = new_salt
         self._source = keyring.own.id if source is None else source
         self._sealers: dict[int, Sealer] = {}
+        self._renewal: tuple[tuple[int, int, int], int, Sealer] | None = None
+        """Source, incarnation and epoch of packets that were sealed again, the last number, and their seal."""
         self.epoch = 0
         self.use_epoch(keyring, epoch)
 
@@ -98,9 +100,7 @@ class SealedSource:
         last_at = _END.unpack_from(places, len(places) - 2 * _END.size)[0] if len(places) > _END.size else 0
         if self._is_accepted(data.sealed, 0, now) and self._is_accepted(data.sealed, last_at, now):
             return data
-        if self._new_salt is None:
-            raise KeysError("packets of an earlier process cannot be sealed again without a new salt")
-        sealer = self._new_sealer(data.source, data.incarnation, self._new_salt())
+        sealer = self._renewer(data)
         opened = SealedPackets(self._keyring, self._domain)
         sealed: list[bytes] = []
         for each in singles(data):
@@ -110,6 +110,17 @@ class SealedSource:
                 _, payload, records = opened.assemble([each])
                 sealed.append(sealer.seal(each.first, records, payload))
         return data._replace(sealed=b"".join(sealed))
+
+    def _renewer(self, data: Data) -> Sealer:
+        """Return what seals packets again: the same as for the packets before them, as long as their numbers rise."""
+        which = data.source, data.incarnation, self.epoch
+        renewal = self._renewal
+        if renewal is None or renewal[0] != which or renewal[1] >= data.first:
+            if self._new_salt is None:
+                raise KeysError("packets of an earlier process cannot be sealed again without a new salt")
+            renewal = which, 0, self._new_sealer(data.source, data.incarnation, self._new_salt())
+        self._renewal = which, data.last, renewal[2]
+        return renewal[2]
 
     def _is_accepted(self, sealed: bytes, at: int, now: int) -> bool:
         """Return whether receivers accept the packet at `at`, and will for a while."""
