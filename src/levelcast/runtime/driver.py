@@ -148,7 +148,7 @@ class Overlay(Protocol):
         ...
 
 
-class Opened(Protocol):
+class OpenedDatagram(Protocol):
     """A message whose sender is known (`levelcast.keys.core_security`)."""
 
     @property
@@ -173,7 +173,7 @@ class Security(Protocol):
         """Return whether packets that the sockets have opened count."""
         ...
 
-    def open(self, datagram: bytes, source: Address) -> Opened | None:
+    def open(self, datagram: bytes, source: Address) -> OpenedDatagram | None:
         """Return the message of a datagram; None if it is not for this node. Raise `Malformed`."""
         ...
 
