@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks import (
     beats,
+    chain,
     clocks,
     cluster,
     copies,
@@ -18,6 +19,7 @@ from benchmarks import (
     faults,
     filtering,
     fix,
+    group,
     hold,
     journal,
     keys,
@@ -47,6 +49,7 @@ from benchmarks import (
     sweep,
     throughput,
     together,
+    unicast,
     world,
 )
 from benchmarks.report import Options, Result, Stopwatch, machine_facts, show_facts, tell, write_json
@@ -59,6 +62,9 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "hold": hold.run,
     "copies": copies.run,
     "beats": beats.run,
+    "group": group.run,
+    "unicast": unicast.run,
+    "chain": chain.run,
     "paper": paper.run,
     "faults": faults.run,
     "engine": engine.run,

@@ -15,11 +15,15 @@ JITTER_MS, LOSS, PROCESS_MS, CLOCK_ERROR_MS = 6.0, 0.01, 5.0, 1.0
 SERVERS_AT = ("eu-central-1", "us-east-1")
 
 
+def data_directory() -> Path:
+    """Return the directory with recorded data, which need not exist."""
+    given = os.environ.get("LEVELCAST_DATA")
+    return Path(given) if given else Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
 def table() -> Path | None:
     """Return the file with the round trips, if it is there."""
-    given = os.environ.get("LEVELCAST_DATA")
-    data = Path(given) if given else Path(__file__).resolve().parents[2] / "shared" / "data"
-    return next(iter(sorted((data / "wan_aws_regions").glob("*.csv"))), None)
+    return next(iter(sorted((data_directory() / "wan_aws_regions").glob("*.csv"))), None)
 
 
 def hold_input(path: Path) -> HoldInput:

@@ -159,17 +159,18 @@ def measure(members: int, stretch: int, beat_ms: int, options: Options) -> dict[
         cluster.start_all(RECEIVER, REFORMATION)
         receivers = cluster.of_role(RECEIVER)
         wait_for("forming a ring", lambda: all(each.status.get("state") == "ACTIVE" for each in receivers), FORM_S)
-        costs = {"idle": _cost(receivers, options)}
+        costs = {"idle": member_cost(receivers, options)}
         if stretch > 1:
             return costs
         (floor,) = cluster.of_role(FLOOR)
         cluster.start_all(FLOOR)
         wait_for("starting the floor", lambda: bool(floor.status.get("datagrams_out")), FORM_S)
-        costs[f"{rate:,.0f} records/s"] = _cost(receivers, options)
+        costs[f"{rate:,.0f} records/s"] = member_cost(receivers, options)
         return costs
 
 
-def _cost(receivers: Sequence[ClusterNode], options: Options) -> Cost:
+def member_cost(receivers: Sequence[ClusterNode], options: Options) -> Cost:
+    """Measure the mean member of a running ring."""
     time.sleep(QUICK_WARM_S if options.quick else WARM_S)
     begun, used, counts = time.monotonic(), _cpu_s(receivers), _datagrams(receivers)
     time.sleep(_seconds(options))

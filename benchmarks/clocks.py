@@ -22,6 +22,7 @@ SMEARED_RUNS = 3
 QUICK_S = 25
 RIGHT = KINDS[0]
 WRONG = (
+    replace(KINDS[1], name=f"{KINDS[1].name}, paths differ by up to 1 %"),
     *(replace(kind, paths_differ=RIGHT.paths_differ) for kind in KINDS[1:5]),
     *SET_WHILE_RUNNING,
     *KINDS[5:],

@@ -23,10 +23,16 @@ L = 1_000
 class ScriptedGroup:
     """Members 1 to n; those in `liars` have a key and no protocol."""
 
-    def __init__(self, n: int = 4, liars: Iterable[int] = (4,), reading: Reading = Reading.SETTLED) -> None:
+    def __init__(
+        self,
+        n: int = 4,
+        liars: Iterable[int] = (4,),
+        reading: Reading = Reading.SETTLED,
+        outside: tuple[int, ...] = (),
+    ) -> None:
         members = tuple(range(1, n + 1))
-        self.config = ChainConfig(members, patience_ns=L, grace_ns=1, request_ns=10, reading=reading)
-        self.verifier = KeyedHashVerifier(members)
+        self.config = ChainConfig(members, outside, patience_ns=L, grace_ns=1, request_ns=10, reading=reading)
+        self.verifier = KeyedHashVerifier(self.config.senders)
         self.now = 0
         self.images = {member: ChainImage() for member in members}
         self.delivered: dict[int, list[tuple[int, int, tuple[bytes, ...]]]] = {member: [] for member in members}
@@ -59,8 +65,15 @@ class ScriptedGroup:
     def lie(self, member: int, seq: int, *packets: bytes, acks: Iterable[ChainMessage] = ()) -> ChainMessage:
         """A signed message of a liar."""
         author = Author(member, self.config.domain, self.config.epoch, KeyedHash(member))
-        content = pack_content(ChainContent((0,) * self.config.n, (), packets))
+        content = pack_content(ChainContent((0,) * len(self.config.senders), (), packets))
         return author.message(seq, 0, content, [self.cite(each) for each in acks])
+
+    def lie_outside(
+        self, sender: int, seq: int, *packets: bytes, slot: int = 0, acks: Iterable[Citation] = ()
+    ) -> ChainMessage:
+        """A signed message of a sender outside the group."""
+        author = Author(sender, self.config.domain, self.config.epoch, KeyedHash(sender))
+        return author.message(seq, slot, pack_content(ChainContent((), (), packets)), acks)
 
     # -- receiving -----------------------------------------------------------------------------------------
 
@@ -113,6 +126,7 @@ class ScriptedGroup:
 
 class CalmHistory(ChainHistory):
     START_SPREAD_NS = 0
+    EXTRAS = False
     """Four members by slots of 5 ms on a network without loss; one of them has a given style."""
 
     def __init__(self, style: type[Liar], lasting_ns: int = 1_200_000_000) -> None:

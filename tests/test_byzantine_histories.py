@@ -65,8 +65,8 @@ def test_b1_settled_keeps_agreement() -> None:
 def test_b2_read_as_this_very_message_stops_a_member() -> None:
     """Nobody lies in the note's history; a random one with a member that lies is as good."""
     with CHAIN_MUTATIONS["message-settles"].applied():
-        assert "validity" in str(ChainHistory(0).run().broken)
-    assert ChainHistory(0).run().broken is None
+        assert "validity" in str(ChainHistory(13).run().broken)
+    assert ChainHistory(13).run().broken is None
 
 
 class EquivocatesOnce(Withholding):

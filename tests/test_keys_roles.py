@@ -10,7 +10,7 @@ from levelcast.keys import roles
 from levelcast.keys.roles import RULES, SEALED_BY_SOURCE, is_authored, may_send
 from levelcast.keys.statement import AUTHORITY, ROLES
 from levelcast.wire import codec
-from levelcast.wire.chain_messages import ChainEvidence, ChainMessage, ChainRequest, ChainStatement
+from levelcast.wire.chain_messages import ChainEvidence, ChainMessage, ChainRequest, ChainStatement, ChainSuccession
 from levelcast.wire.messages import (
     Beat,
     CatchUp,
@@ -39,7 +39,7 @@ from levelcast.wire.wide_messages import WideData, WideMessage
 
 KINDS = {message: kind.kind for message, kind in codec._CODECS.items()}
 WIDE = get_args(WideMessage)
-CHAIN = (ChainMessage, ChainRequest, ChainEvidence, ChainStatement)
+CHAIN = (ChainMessage, ChainRequest, ChainEvidence, ChainStatement, ChainSuccession)
 SENDERS = {
     "receiver": (
         *(Token, Beat, Request, Repair, CatchUp, CatchUpPackets, Fault, Join, Promised),

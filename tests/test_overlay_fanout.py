@@ -104,6 +104,35 @@ def test_a_large_site_gets_two_copies_for_forwarders_that_are_not_silent() -> No
     assert fanout(A1, ("a",)).packets(0)[-1] == Hop(OWN_SITE, DATA)
 
 
+TREE = {FLOOR_A: (A1, B1), A1: (A2, A3), B1: (B2, C1), C1: (C2,)}
+
+
+def in_tree(here: int, *heard: int) -> Fanout:
+    made = Fanout(here, NODES, (), distance, LIVE_NS, GUEST_NS, {FLOOR_A: TREE})
+    for node in heard:
+        made.hear(node, 0)
+    return made
+
+
+def test_packets_take_the_tree_of_their_floor() -> None:
+    assert in_tree(FLOOR_A, A1, B1).packets(0) == [Hop(A1, FORWARD), Hop(B1, FORWARD)]
+    assert in_tree(B1, C1).forwarded(FLOOR_A, 0) == [Hop(B2, DATA), Hop(C1, FORWARD)]
+    assert in_tree(C1).forwarded(FLOOR_A, 0) == [Hop(C2, DATA)]
+    assert in_tree(C2).forwarded(FLOOR_A, 0) == []
+    assert {hop.to for hop in in_tree(FLOOR_D).packets(0)} == RECEIVERS
+
+
+def test_the_children_of_a_silent_node_get_packets_from_its_parent() -> None:
+    assert in_tree(FLOOR_A, A1).packets(0) == [
+        Hop(A1, FORWARD),
+        Hop(B1, DATA),
+        Hop(B2, DATA),
+        Hop(C1, DATA),
+        Hop(C2, DATA),
+    ]
+    assert in_tree(FLOOR_A, A1, C1).packets(0) == [Hop(A1, FORWARD), Hop(B1, DATA), Hop(B2, DATA), Hop(C1, FORWARD)]
+
+
 def test_only_a_receiver_forwards() -> None:
     assert fanout(SERVER, ("b",)).forwarded(FLOOR_A, 0) == []
 

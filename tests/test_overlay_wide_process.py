@@ -106,7 +106,7 @@ def test_the_sender_repairs_when_a_confirmation_is_overdue_and_again_later() -> 
 
 
 def test_the_nearest_holder_repairs_and_the_others_ask_first() -> None:
-    stage = Stage(group("M", tt_matrix((1, 2, 3, 4), lossless=True), margin_ns=20 * MS))
+    stage = Stage(group("M", tt_matrix((1, 2, 3, 4), loss=0.0), margin_ns=20 * MS))
     sent = stage.submit(1, b"x")
     confirms = {each: stage.step(each, first(sent, each)) for each in (2, 3)}
     for each in (1, 2, 3):
@@ -147,7 +147,7 @@ def test_the_acceptance_ends_d_and_is_repeated_when_asked_for() -> None:
 
 def test_a_coordinator_forwards_collects_and_accepts() -> None:
     # H | U, O | K: U coordinates O.
-    stage = Stage(group("N", tt_matrix((1, 2, 3, 4), lossless=True), near_ns=45 * MS))
+    stage = Stage(group("N", tt_matrix((1, 2, 3, 4), loss=0.0), near_ns=45 * MS))
     sent = stage.submit(1, b"x")
     assert [to for to, _ in sent] == [2, 4]
     at_u = stage.step(2, first(sent, 2))
@@ -159,7 +159,7 @@ def test_a_coordinator_forwards_collects_and_accepts() -> None:
 
 
 def test_a_coordinator_states_the_receipt_of_its_subgroup() -> None:
-    stage = Stage(group("N", tt_matrix((1, 2, 3, 4), lossless=True), near_ns=45 * MS, alive_ns=50 * MS))
+    stage = Stage(group("N", tt_matrix((1, 2, 3, 4), loss=0.0), near_ns=45 * MS, alive_ns=50 * MS))
     stage.submit(1, b"x")
     number = WideId(1, 1, 1)
     stage.step(1, WideConfirm(4, 1, 0, 0, (WideStatement(number, Scope.OWN),)))
@@ -393,7 +393,7 @@ def test_a_message_is_closed_only_after_what_is_before_it() -> None:
 @pytest.mark.parametrize("clause", [None, "wanted-not-requested"])
 def test_a_new_coordinator_requests_what_it_has_dropped(clause: str | None) -> None:
     # U, O and K are one subgroup of H; U fails after O has received, and K has not.
-    config = group("N", tt_matrix((1, 2, 3, 4), lossless=True), near_ns=110 * MS, alive_ns=100 * MS)
+    config = group("N", tt_matrix((1, 2, 3, 4), loss=0.0), near_ns=110 * MS, alive_ns=100 * MS)
     assert config.subgroups[1] == (3, 2, 4)
     stage = Stage(config)
     at_o = stage.step(3, first(stage.submit(1, b"x"), 3))

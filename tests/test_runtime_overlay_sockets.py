@@ -12,13 +12,15 @@ import pytest
 
 from levelcast import native
 from levelcast.errors import NetError
+from levelcast.overlay.detours import SETTLED_NS, Detours
 from levelcast.overlay.duplicates import RecentMessages
 from levelcast.overlay.fanout import CONTROL, Fanout, Hop, OverlayNode
+from levelcast.overlay.paths import HeardPath
 from levelcast.protocol.effects import GROUP, SERVERS
 from levelcast.runtime.overlay_sockets import OverlaySockets, resolve
 from levelcast.runtime.sockets import LOOPBACK, RECEIVERS, Address, Buffer, Via
 from levelcast.wire.codec import encode
-from levelcast.wire.messages import Data, Packet, Probe
+from levelcast.wire.messages import NOTHING_RECENT, Data, Packet, PathFigures, Probe, Token
 from levelcast.wire.packets import join, seal, singles
 
 A, B, C, FLOOR, SERVER = 1, 2, 3, 21, 11
@@ -181,3 +183,30 @@ def test_errors_name_the_cause_and_the_remedy(net: Net) -> None:
     net.of[A]._to[Hop(B, CONTROL)] = ("240.0.0.1", 9)
     with pytest.raises(NetError, match=r"cannot send to 240.0.0.1 port 9 from this node's address; set `host` or"):
         net.of[A].send(B, [b"to b"])
+
+
+def test_a_detour_passes_on_packets_and_new_tokens_to_a_receiver_that_is_cut_off(net: Net) -> None:
+    paths = {(A, C): NOTHING_RECENT, (A, B): 1_000, (B, C): 1_000}
+    net.of[B].detours = Detours(B, frozenset((A, B, C)), {FLOOR: A}, shorter=False)
+    for now in (0, SETTLED_NS):
+        rows: dict[int, dict[int, HeardPath]] = {}
+        for (sender, to), recent in paths.items():
+            figures = PathFigures(sender, 100, 0, 0, 1_000, 1_000, 1_000, 1_000, 50, b"", recent)
+            rows.setdefault(to, {})[sender] = HeardPath(now, figures)
+        net.of[B].learn_paths(rows, now)
+    token = encode(Token(1, 5, 10, A, 4, 64, (), ()), 0)
+    net.of[A].send(B, [token, encode(Probe(A, 1, 5), 0)])
+    for content, source in arrivals(net.of[B]):
+        assert isinstance(content, bytes)
+        assert not net.of[B].is_repeated(content, source, 1)
+    assert contents(net.of[C]) == [token]
+    assert net.of[B].is_repeated(token, Via(("", 0), A), 2)
+    for via in (Via(("", 0), A), Via(("", 0), FLOOR)):
+        first = 1 if via.node == A else 3
+        assert len(net.of[B].take(packets(first, first + 1), via, 3)) == 1
+        assert net.of[B].take(packets(first, first + 1), via, 3) == []
+    found = contents(net.of[C])
+    assert b"".join(each for each in found if isinstance(each, bytes)) == packets(1, 4).sealed
+    assert net.of[B].counts.detours == 1 + 4
+    assert net.of[B].take(packets(5, 5), Via(("", 0), C), 4) != []
+    assert contents(net.of[A]) == []

@@ -41,6 +41,13 @@ def test_every_promise_holds_in_random_histories_that_contain_faults(seeds: rang
     assert 0.0 < summary.liveness_quantile(0.5) <= summary.liveness_quantile(1.0) <= 1.0
 
 
+@pytest.mark.parametrize("seed", [9900035, 9900501])
+def test_in_an_undisturbed_history_every_ring_message_reaches_all(seed: int) -> None:
+    """Members that enter their first ring late release late: only a lost RING makes them."""
+    outcome = run_seed("ring", seed)
+    assert outcome.broken is None, f"{outcome.broken}\n{replay_command('ring', seed)}"
+
+
 def test_a_history_does_not_depend_on_how_many_processes_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "CHUNK", 2)
     seeds = range(FIRST_SEED, FIRST_SEED + 5)

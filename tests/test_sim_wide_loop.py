@@ -7,8 +7,9 @@ from collections.abc import Iterable
 import pytest
 
 from levelcast.overlay.wide.choices import WIDE_PROTOCOLS, Choices, CopiesBy
+from levelcast.overlay.wide.measure import kind_of
 from levelcast.overlay.wide.plan import MessagePlan
-from levelcast.sim.wide.loop import BEGIN_NS, GroupLoop, Lost, kind_of
+from levelcast.sim.wide.loop import BEGIN_NS, GroupLoop, Lost
 from levelcast.wire.messages import Message
 from tests.wide_parts import MS, H, K, O, U, equal_matrix, group, tt_matrix
 
@@ -110,7 +111,7 @@ def kept(name: str) -> float:
     for number in range(40):
         loop.at(BEGIN_NS + number * 3_000 * MS, lambda number=number: loop.submit(1 + number % 5))  # type: ignore[misc]
     loop.run()
-    return sum(loop.kept_ns.values()) / 1e9 / 40
+    return sum(each.kept_ns for each in loop.buffers.values()) / 1e9 / 40
 
 
 def test_b_and_d_keep_the_least_and_m_the_most() -> None:
@@ -122,7 +123,7 @@ class Recorded(GroupLoop):
     """Records what is sent, and loses the first copies on some paths."""
 
     def __init__(self, name: str | Choices, lost_once: set[tuple[int, int]]) -> None:
-        config = group(name, tt_matrix((H, U, O, K), lossless=True), near_ns=45 * MS, margin_ns=10 * MS)
+        config = group(name, tt_matrix((H, U, O, K), loss=0.0), near_ns=45 * MS, margin_ns=10 * MS)
         losing = {pair: self._once(pair) for pair in lost_once}
         self.log: list[tuple[int, int, int, str]] = []
         super().__init__(config, 1, lost=losing)

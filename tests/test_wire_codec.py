@@ -22,8 +22,12 @@ from levelcast.wire.chain_messages import (
     ChainMessage,
     ChainRequest,
     ChainStatement,
+    ChainSuccession,
     Citation,
     DeliveredRow,
+    EpochKey,
+    EpochRecord,
+    EpochVote,
 )
 from levelcast.wire.codec import decode, decode_batch, encode, seal_message
 from levelcast.wire.header import HEADER_SIZE, MAX_DATAGRAM, Malformed, Reason, domain_in, domain_of, split_domain
@@ -179,6 +183,21 @@ digests = st.binary(min_size=32, max_size=32)
 numbers = st.integers(1, 2**64 - 1)
 citations = st.sets(st.builds(Citation, u16, numbers, digests), max_size=5).map(sorted).map(tuple)
 chain_headers = st.builds(ChainHeader, u16, numbers, u64, digests, citations, st.binary(min_size=64, max_size=64))
+signatures = st.binary(min_size=64, max_size=64)
+
+
+@st.composite
+def successions(draw: st.DrawFn) -> ChainSuccession:
+    nodes = draw(st.lists(u16, min_size=1, max_size=6, unique=True))
+    keys = draw(st.lists(digests, min_size=len(nodes), max_size=len(nodes), unique=True))
+    listed = tuple(EpochKey(node, key) for node, key in zip(nodes, keys, strict=True))
+    split = draw(st.integers(1, len(listed)))
+    record = EpochRecord(draw(st.integers(1, 2**64 - 1)), listed[:split], listed[split:])
+    voters = sorted(draw(st.sets(u16, max_size=4)))
+    votes = tuple(EpochVote(voter, draw(signatures)) for voter in voters)
+    return ChainSuccession(draw(u16), record.epoch - 1, record, votes)
+
+
 chain_messages = st.builds(ChainMessage, u64, chain_headers, st.binary(max_size=300), st.just(b""))
 lives = st.builds(MemberLife, u16, u32)
 memberships = st.builds(Membership, u64, tuples_of(lives))
@@ -236,6 +255,7 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
         st.booleans(),
     ),
     ChainEvidence: st.builds(ChainEvidence, u16, u64, chain_headers, chain_headers),
+    ChainSuccession: successions(),
     ChainStatement: st.builds(
         ChainStatement,
         *(u16, u64),
@@ -297,6 +317,12 @@ EXAMPLES: list[Message] = [
     ChainRequest(1, 3, (4, 0, 7), (CITED,), (2, 4), True),
     ChainEvidence(1, 3, CHAIN.header, CHAIN.header._replace(slot=9)),
     ChainStatement(1, 3, (DeliveredRow(2, 1, b"d" * 32, b"c" * 32),), b"s" * 64),
+    ChainSuccession(
+        1,
+        3,
+        EpochRecord(4, (EpochKey(2, b"k" * 32), EpochKey(1, b"l" * 32)), (EpochKey(9, b"m" * 32),)),
+        (EpochVote(1, b"s" * 64), EpochVote(3, b"t" * 64)),
+    ),
     CatchUpPackets(1, 10, (PACKET, PACKET._replace(number=13, payload=b"abc"))),
 ]
 
@@ -449,7 +475,7 @@ def test_a_damaged_body_is_rejected_or_has_one_encoding(message: Message, data: 
         (2, "<B", 1, Reason.VERSION_1),
         (2, "<B", 3, Reason.UNKNOWN_VERSION),
         (3, "<B", 0, Reason.UNKNOWN_KIND),
-        (3, "<B", 37, Reason.UNKNOWN_KIND),
+        (3, "<B", 38, Reason.UNKNOWN_KIND),
         (16, "<I", 2**32 - 1, Reason.WRONG_LENGTH),
         (20, "<B", 0, Reason.UNKNOWN_SEAL),
         (20, "<B", 2, Reason.UNKNOWN_SEAL),

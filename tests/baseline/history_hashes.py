@@ -38,7 +38,10 @@ SEEDS = {
 }
 
 LEFT_OUT = frozenset(
-    ("foreign", "fetched", "resent", "acknowledged_late", "stated", "shadows", "convictions", "refused")
+    (
+        *("foreign", "fetched", "resent", "acknowledged_late", "stated", "shadows", "convictions", "refused"),
+        *("from_outside", "epochs", "orders_across_epochs"),
+    )
 )
 """Counts of a network that changes nothing, and of chain multicast, which these histories do not have."""
 

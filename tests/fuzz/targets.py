@@ -77,6 +77,7 @@ def _core() -> tuple[Check, list[bytes]]:
         chain.ChainRequest(1, 3, (4, 0, 7), (cited,), (2, 4), True),
         chain.ChainEvidence(1, 3, chained.header, chained.header._replace(slot=9)),
         chain.ChainStatement(1, 3, (chain.DeliveredRow(2, 1, b"d" * 32, b"c" * 32),), b"s" * 64),
+        _succession(),
         messages.Echo(2, 1, 7, 10**18, 10**18 + 5, 10**18 + 9),
         messages.PathRow(2, ()),
         messages.ReleaseRow(2, 20, 30, 40, (messages.ReleaseSecond(10**9, 20, 1, 50),)),
@@ -97,6 +98,87 @@ def _core() -> tuple[Check, list[bytes]]:
             assert not decoded
             return
         assert codec.encode(message, stripe) == datagram, "two encodings of one message"
+
+    return check, [codec.encode(example, 1) for example in examples]
+
+
+def _succession() -> Message:
+    from levelcast.wire import chain_messages as chain
+
+    members = (chain.EpochKey(2, b"k" * 32), chain.EpochKey(1, b"l" * 32))
+    record = chain.EpochRecord(4, members, (chain.EpochKey(9, b"m" * 32),))
+    return chain.ChainSuccession(1, 3, record, (chain.EpochVote(1, b"s" * 64), chain.EpochVote(3, b"t" * 64)))
+
+
+def _chain_content() -> tuple[Check, list[bytes]]:
+    from levelcast.wire import chain_codec
+    from levelcast.wire import chain_messages as chain
+    from levelcast.wire.header import Malformed
+
+    contents = [
+        chain.ChainContent((4, 0, 7), (2, 4), (b"ab", b"")),
+        chain.ChainContent((), (), (b"outside",)),
+        chain.ChainContent((1, 2), (), (), chain.PriorPlace(3, 9), (b"proof", b"another")),
+    ]
+
+    def check(content: bytes) -> None:
+        try:
+            found = chain_codec.unpack_content(content)
+        except Malformed:
+            return
+        assert chain_codec.pack_content(found) == content, "two encodings of one content"
+
+    return check, [chain_codec.pack_content(each) for each in contents]
+
+
+def _chain_member() -> tuple[Check, list[bytes]]:
+    from levelcast.byzantine.config import ChainConfig
+    from levelcast.byzantine.digests import Author
+    from levelcast.byzantine.epochs import EpochMachine, EpochMember
+    from levelcast.byzantine.image import ChainImage, EpochsImage
+    from levelcast.byzantine.member import ChainMember
+    from levelcast.byzantine.signatures import KeyedHash, KeyedHashVerifier
+    from levelcast.byzantine.turns import BySlot
+    from levelcast.wire import chain_messages as chain
+    from levelcast.wire import codec
+    from levelcast.wire.chain_codec import epoch_bytes, pack_content
+    from levelcast.wire.header import Malformed
+
+    config = ChainConfig((1, 2, 3, 4), (9,), domain=1)
+    keys = [chain.EpochKey(node, bytes([node]) * 32) for node in (1, 2, 3, 4, 9)]
+    first = chain.EpochRecord(1, tuple(keys[:4]), tuple(keys[4:]))
+    second = chain.EpochRecord(2, (*keys[1:4], chain.EpochKey(5, b"5" * 32)), ())
+    authors = {node: Author(node, 1, 1, KeyedHash(node)) for node in (2, 3, 9)}
+    body = pack_content(chain.ChainContent((0,) * 5, (), (b"packet",)))
+    one = authors[2].message(1, 2, body, ())
+    cited = chain.Citation(3, 1, b"d" * 32)
+    votes = tuple(chain.EpochVote(node, KeyedHash(node).sign(epoch_bytes(second, 1))) for node in (2, 3, 4))
+    examples: list[Message] = [
+        one,
+        authors[2].message(2, 6, body, (cited,)),
+        authors[9].message(1, 0, pack_content(chain.ChainContent((), (), (b"outside",))), ()),
+        chain.ChainRequest(2, 1, (0,) * 5, (cited,), (3,), True),
+        chain.ChainEvidence(2, 1, one.header, authors[2].message(1, 2, body, (cited,)).header),
+        authors[3].statement([chain.DeliveredRow(2, 1, b"d" * 32, b"c" * 32)]),
+        chain.ChainSuccession(2, 1, second, votes),
+    ]
+
+    def part(epochs: EpochMember, of: ChainConfig, image: ChainImage, now: int) -> EpochMachine:
+        verifier = KeyedHashVerifier(of.senders)
+        turns = BySlot(of, epochs.me, now, start_ns=0, slot_ns=10)
+        return ChainMember(of, epochs.me, KeyedHash(epochs.me), verifier, image, now, lambda _: turns)
+
+    def check(datagram: bytes) -> None:
+        for bytes_of in (datagram, _resealed(datagram)):
+            try:
+                _, message = codec.decode(bytes_of)
+            except Malformed:
+                continue
+            member = EpochMember(
+                first, config, 1, KeyedHash(1), lambda each: KeyedHashVerifier(tuple(each.keys)), EpochsImage(), 0, part
+            )
+            member.step((message, message), 5)
+            member.step((), 10)
 
     return check, [codec.encode(example, 1) for example in examples]
 
@@ -394,6 +476,8 @@ TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
         Target("core", "a core datagram decodes to a message with that one encoding, or Malformed", _core),
+        Target("chain-content", "a content has one encoding, or is Malformed", _chain_content),
+        Target("chain-member", "a member handles every message without an error", _chain_member),
         Target("records", "a payload is counted and stamped, or BadRecords", _records),
         Target("membership", "a payload is the one encoding of a set of primaries, or None", _membership),
         Target("mold", "a MoldUDP64 packet decodes to a message with that one encoding, or Malformed", _mold),

@@ -18,6 +18,7 @@ import pytest
 import levelcast
 from levelcast.client.source_loop import SourceLoop
 from levelcast.network import Network, load_network
+from levelcast.network.packet_routes import packet_routes
 from levelcast.node.cluster import Cluster, ClusterRun, Kill
 from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import check_floors, judge
@@ -60,6 +61,18 @@ def perform(file: Path, data: Path, kills: list[Kill]) -> Cluster:
 @pytest.mark.parametrize("transport", ["unicast", "sites"])
 def test_the_tapes_are_identical_and_complete(transport: str, tmp_path: Path) -> None:
     perform(write(tmp_path, transport, MORE_AT_A), tmp_path / "data", [])
+
+
+def test_packets_take_trees_within_uplinks(tmp_path: Path) -> None:
+    file = write(tmp_path, "unicast", MORE_AT_A)
+    text = file.read_text(encoding="utf-8").replace('transport = "unicast"', 'transport = "unicast"\nrate = "1MB"')
+    for name, copies in {"XNYS": 1, "XLON": 1, "a-1": 4, "b-1": 4, "c-1": 1}.items():
+        text = text.replace(f'name = "{name}"\n', f'name = "{name}"\nuplink = "{8 * copies}Mbit"\n')
+    file.write_text(text, encoding="utf-8")
+    network = load_network(file)
+    trees = packet_routes(network)
+    assert all(len(tree.children()[floor]) == 1 for floor, tree in trees.items())
+    perform(file, tmp_path / "data", [])
 
 
 @pytest.mark.parametrize(("transport", "victim"), [("unicast", "b-1"), ("sites", "a-1")])

@@ -60,8 +60,12 @@ def perform(
     rate: float,
     prepare: Callable[[Namespaces, list[str]], None],
     victims: Sequence[str] = (),
+    meddle: Callable[[Cluster, Namespaces], Iterator[bool]] | None = None,
 ) -> ClusterVerdict:
-    """Run a network in namespaces, kill victims in turn if there is no `run_s`, and compare the tapes at the end."""
+    """Run a network in namespaces, and compare the tapes at the end.
+
+    Without `run_s`, `meddle` runs until it yields True; by default it kills victims in turn.
+    """
     file, data = directory / "network.toml", directory / "data"
     file.write_text(text, encoding="utf-8")
     network = load_network(file)
@@ -73,10 +77,10 @@ def perform(
         options = NodeOptions(rate=rate, run_ns=None if run_s is None else int(run_s * 1e9), impair=True)
         cluster = Cluster(network, file, data, options, lambda place: wires.launch(place.name), holds=holds)
         run = ClusterRun(cluster, run_s, BOUND_S)
-        killing = kill_in_turn(cluster, victims)
+        meddling = kill_in_turn(cluster, victims) if meddle is None else meddle(cluster, wires)
         for _ in run.steps():
             if run_s is None and run.phase == "running":
-                run.interrupted = next(killing, True)
+                run.interrupted = next(meddling, True)
         assert [cluster.members[name].kills for name in set(victims)] == [victims.count(n) for n in set(victims)]
     verdict = judge(data, [member.place.part for member in cluster.releasing], run.problems)
     check_floors(cluster, network.stripes[0].name, verdict)
@@ -85,7 +89,7 @@ def perform(
             member.place.part,
             {
                 key: member.status.get(key)
-                for key in ("state", "datagrams_in", "datagrams_out", "unknown_address", "late")
+                for key in ("state", "datagrams_in", "datagrams_out", "unknown_address", "late", "requests", "detours")
             },
         )
     late = {each.name: f"{each.late} of {each.records} records" for each in verdict.receivers}
@@ -147,6 +151,40 @@ def test_every_site_of_the_token_is_killed_twice(tmp_path: Path) -> None:
     names = ["new-york-1", "london-1", "frankfurt-1", "tokyo-1", "sydney-1"]
     text = five_cities(FiveCities(nearer=5.0, hold=None, scheduling="100ms", slot="20ms"))
     perform(tmp_path, hosted(text, "unicast"), None, 500, without_multicast, names * 2)
+
+
+CUT_S = 15.0
+"""Time for which a path is cut: a cut is noticed after 5 s at most."""
+
+
+def cut_between(one: str, other: str) -> Callable[[Cluster, Namespaces], Iterator[bool]]:
+    """Cut the path between two nodes in both directions, once all are in the ring: frames go to no interface."""
+
+    def cut(cluster: Cluster, wires: Namespaces) -> Iterator[bool]:
+        numbers = {name: number for number, name in enumerate(cluster.network.node_names, 1)}
+        ready_s = cluster.elapsed_s + SETTLED_S
+        while cluster.elapsed_s < ready_s or any(each.status.get("state") != "ACTIVE" for each in cluster.releasing):
+            assert cluster.elapsed_s < ready_s + 60.0
+            yield False
+        for here, there in ((one, other), (other, one)):
+            nobody = ["lladdr", "02:00:00:00:00:01", "nud", "permanent", "dev", "eth0"]
+            command = ["ip", "-n", f"{wires.tag}-{numbers[here]}", "neigh", "replace", address_of(numbers[there])]
+            subprocess.run([*command, *nobody], check=True)
+        until_s = cluster.elapsed_s + CUT_S
+        while cluster.elapsed_s < until_s:
+            yield False
+        detours = {each.place.name: each.status["detours"] for each in cluster.releasing}
+        print("copies over detours", detours)
+        assert sum(detours.values()) > 50
+        assert detours[one] == detours[other] == 0
+
+    return cut
+
+
+def test_a_cut_path_has_a_detour(tmp_path: Path) -> None:
+    text = five_cities(FiveCities(nearer=5.0, hold=None, scheduling="100ms", slot="20ms"))
+    meddle = cut_between("london-1", "tokyo-1")
+    perform(tmp_path, hosted(text, "unicast"), None, 500, without_multicast, meddle=meddle)
 
 
 ROUTER = """

@@ -33,7 +33,7 @@ class StatedDeliveries:
         """Note a statement whose signature holds, and deliver what f + 1 members have stated."""
         effects: list[Effect] = []
         for row in statement.rows:
-            if row.sender in self._config.members and self._matters(row):
+            if row.sender in self._config.senders and self._matters(row):
                 self._support(row, statement.sender)
         self.advance(now, effects)
         return effects
@@ -53,6 +53,8 @@ class StatedDeliveries:
     def advance(self, now: int, effects: list[Effect]) -> None:
         """Deliver what f + 1 members have stated, in the order of each sender; request what is missing."""
         chain = self._chain
+        if not self._stated:
+            return
         for place in sorted(self._stated):
             enough = [row for row, supporters in self._stated[place].items() if is_enough(self._config, supporters)]
             if not enough:
@@ -70,6 +72,8 @@ class StatedDeliveries:
     def _deliver(self, row: DeliveredRow, now: int, effects: list[Effect]) -> None:
         chain = self._chain
         node = self._with_content(row)
+        if node is not None and not chain.is_after(node):
+            return
         if node is not None:
             chain.counts.caught_up += 1
             chain.stated.pop((row.sender, row.seq), None)
@@ -96,8 +100,8 @@ def rows_for(
     """Return the rows of a statement: the first deliveries above a vector, and those of these versions."""
     wanted = {(ref.sender, ref.seq) for ref in settled}
     if above is not None:
-        each = max(1, MAX_STATED // config.n)
-        for index, member in enumerate(config.members):
+        each = max(1, MAX_STATED // len(config.senders))
+        for index, member in enumerate(config.senders):
             first = above[index] + 1
             wanted |= {(member, seq) for seq in range(first, min(ledger.count(member), first + each - 1) + 1)}
     rows = [row for place in sorted(wanted) for row in list(ledger.rows(*place))[:MAX_STATED_VERSIONS]]

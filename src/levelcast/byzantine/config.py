@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -26,7 +26,9 @@ class ChainConfig:
     """The group: the same at all members."""
 
     members: tuple[int, ...]
-    """VersionNode ids in the order of their turns."""
+    """Node ids in the order of their turns."""
+    outside: tuple[int, ...] = ()
+    """Senders outside the group (MR §3): they send messages, and acknowledge none."""
     epoch: int = 1
     domain: int = 0
     patience_ns: int = 500_000_000
@@ -40,31 +42,42 @@ class ChainConfig:
     sign_ns: int = 0
     """S, as modelled time; 0 in real processes, where signing takes its own time."""
     reading: Reading = Reading.SETTLED
+    senders: tuple[int, ...] = field(init=False)
+    """All that send messages, in the order of a vector {c_i}: members, then senders outside the group."""
+    n: int = field(init=False)
+    f: int = field(init=False)
+    """Number of members that may lie: fewer than a third."""
+    quorum: int = field(init=False)
+    """Q = n − f = ⌈(2n + 1) / 3⌉ signers of a delivering set."""
 
     def __post_init__(self) -> None:
         if len(set(self.members)) != len(self.members) or not self.members:
             raise ValueError("a group needs members, each of them once")
+        n = len(self.members)
+        derived = {"senders": self.members + self.outside, "n": n, "f": (n - 1) // 3, "quorum": n - (n - 1) // 3}
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+        if len(set(self.senders)) != len(self.senders):
+            raise ValueError("a sender outside the group is listed twice, or is a member; list each once")
         if self.window < 4 * self.n:
             raise ValueError(f"window {self.window} for {self.n} members; it must be at least {4 * self.n}")
-
-    @property
-    def n(self) -> int:
-        return len(self.members)
-
-    @property
-    def f(self) -> int:
-        """Number of members that may lie: fewer than a third."""
-        return (self.n - 1) // 3
-
-    @property
-    def quorum(self) -> int:
-        """Q = n − f = ⌈(2n + 1) / 3⌉ signers of a delivering set."""
-        return self.n - self.f
 
     @property
     def free(self) -> int:
         """Number of undelivered messages of its own up to which a member sends without condition."""
         return self.window // 2
+
+    def memory_bound(self, message_bytes: int, citations: int, node_bytes: int) -> int:
+        """Return the maximum size in bytes of what a member holds beside the digests of C-10.
+
+        Of each sender there are W undelivered numbers, at most W delivered ones that some of Q members have not stated,
+        and at most W that are delivered and will never be settled. Of a number of an honest sender there are two
+        versions (C-6), of a liar's two for each member that may cite them, and two more: the direct ones here. Each has
+        at most `message_bytes` and `citations` versions below it that are known only by their digests.
+        """
+        honest, liars = len(self.senders) - self.f - len(self.outside), self.f + len(self.outside)
+        versions = 3 * self.window * (2 * honest + (2 * self.n + 2) * liars)
+        return versions * (message_bytes + (citations + 1) * node_bytes)
 
     def index(self, member: int) -> int | None:
         """Return the position of a member, or None for others."""

@@ -54,7 +54,7 @@ class Convictions:
         first, second = evidence.first, evidence.second
         if evidence.epoch != self._config.epoch:
             return ChainRefusal.EPOCH
-        if first.sender not in self._config.members:
+        if first.sender not in self._config.senders:
             return ChainRefusal.STRANGER
         if (first.sender, first.seq) != (second.sender, second.seq) or not conflict(first, second):
             return ChainRefusal.EVIDENCE

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import lt
 
 from levelcast.byzantine.catchup import rows_for
 from levelcast.byzantine.config import REQUEST_DOUBLINGS
@@ -66,6 +67,8 @@ class Fetcher:
 
     def requests(self, now: int) -> list[Effect]:
         """Return the requests that are due."""
+        if not (self._due or self.busy) and not self._is_behind():
+            return []
         wanted = self._wanted(now)
         pull = self._pull(now)
         evidence = self._evidence(now)
@@ -146,11 +149,13 @@ class Fetcher:
         """Note a message beyond the window: after a long absence no vector of another member arrives here otherwise."""
         self._beyond.add(member)
 
+    def _is_behind(self) -> bool:
+        """Return whether another member claims a delivery that this one lacks."""
+        return any(map(lt, self._chain.ledger.vector, self._chain.highest))
+
     def _note_behind(self, now: int) -> None:
         chain = self._chain
-        for index, member in enumerate(self._config.members):
-            count = chain.ledger.count(member)
-            highest = max((claim[index] for claim in chain.claims.values()), default=0)
+        for member, count, highest in zip(self._config.senders, chain.ledger.vector, chain.highest, strict=True):
             if highest <= count:
                 self._behind_ns.pop(member, None)
             elif member not in self._behind_ns or self._counts_then[member] != count:
@@ -161,7 +166,7 @@ class Fetcher:
         claim = self._chain.claims.get(member)
         if claim is None:
             return False
-        return any(claim[self._config.members.index(each)] > self._chain.ledger.count(each) for each in late)
+        return any(claim[self._config.senders.index(each)] > self._chain.ledger.count(each) for each in late)
 
     def _evidence(self, now: int) -> dict[int, list[int]]:
         """Return the convicted members of which this one has no evidence, by the member that named them (C-8)."""
@@ -198,7 +203,7 @@ class Fetcher:
             effects.append(Send(request.sender, chain.author.statement(rows)))
             discarded |= {Citation(*row[:3]) for row in rows} - {node.ref for node in held}
         if discarded:
-            effects.append(ServeDelivered(request.sender, tuple(sorted(discarded))))
+            effects.append(ServeDelivered(request.sender, self._config.epoch, tuple(sorted(discarded))))
         for member in request.evidence:
             if member in chain.convictions:
                 effects.append(Send(request.sender, chain.convictions.evidence(member)))
@@ -214,8 +219,8 @@ class Fetcher:
 
     def _is_above(self, request: ChainRequest, ref: Citation) -> bool:
         """Return whether a version is undelivered at the member that requests, and fits its window."""
-        index = self._config.index(ref.sender)
-        count = request.delivered[index] if index is not None else 0
+        senders = self._config.senders
+        count = request.delivered[senders.index(ref.sender)] if ref.sender in senders else 0
         return count < ref.seq <= count + self._config.window
 
     def _repairs(self, messages: list[ChainMessage]) -> list[Repair]:

@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 from levelcast.byzantine.config import ChainConfig, Reading
 from levelcast.byzantine.ledger import ChainLedger
-from levelcast.wire.chain_messages import ChainMessage, Citation
+from levelcast.wire.chain_messages import ChainContent, ChainMessage, Citation
 
+NODE_BYTES = 800
+"""Size in bytes of a version without its content: the object, its lists and its entries in dictionaries."""
 Place = tuple[int, int]
 """(sender, number)."""
 
@@ -28,6 +30,7 @@ class VersionNode:
         "chains",
         "children",
         "cited_ns",
+        "content",
         "direct",
         "done",
         "message",
@@ -37,12 +40,15 @@ class VersionNode:
         "since_ns",
         "stale",
         "this_delivered",
+        "unwanted",
         "waiting",
     )
 
     def __init__(self, ref: Citation, now: int) -> None:
         self.ref = ref
         self.message: ChainMessage | None = None
+        self.content: ChainContent | None = None
+        """The decoded content of a received message, until it is delivered."""
         self.direct = False
         """It is the first version seen here, or does not conflict with that one."""
         self.chains = 0
@@ -55,6 +61,8 @@ class VersionNode:
         self.this_delivered = False
         """This very version was delivered."""
         self.stale = False
+        self.unwanted = False
+        """Only authors that cite more versions of its place than an honest one cite it (C-10)."""
         self.cited_ns = now
         self.since_ns = now
         """Time at which its content arrived."""
@@ -70,6 +78,8 @@ class Graph:
         self._bit = {member: 1 << index for index, member in enumerate(config.members)}
         self.nodes: dict[Citation, VersionNode] = {}
         self.places: dict[Place, list[VersionNode]] = {}
+        self._cited_by: dict[Place, dict[int, set[Citation]]] = {}
+        """Per place, the versions that the messages of each author cite."""
         self.unknown: dict[Citation, VersionNode] = {}
         """Versions that are cited and whose content is not held, in the order of their first citation."""
         self._inserted = 0
@@ -84,7 +94,7 @@ class Graph:
 
     def is_delivered(self, node: VersionNode) -> bool:
         """Return whether the payload of a version is delivered."""
-        if node.message is None:
+        if node.message is None or node.ref.seq > self._ledger.count(node.ref.sender):
             return False
         return self._ledger.content_digest(node.ref.sender, node.ref.seq) == node.message.header.content_digest
 
@@ -94,13 +104,27 @@ class Graph:
     def versions(self, place: Place) -> list[VersionNode]:
         return self.places.get(place, [])
 
-    def cited(self, ref: Citation, now: int) -> VersionNode:
-        """Return the node of a citation, a new one if necessary."""
+    def cited(self, ref: Citation, now: int, by: int | None = None) -> VersionNode:
+        """Return the node of a citation, a new one if necessary; `by` is the author of the message that cites it."""
         node = self.nodes.get(ref)
+        if node is not None and not node.unwanted:
+            return node
+        wanted = by is None or self._may_cite(by, ref)
         if node is None:
-            node = self.nodes[ref] = self.unknown[ref] = VersionNode(ref, now)
+            node = self.nodes[ref] = VersionNode(ref, now)
             self.places.setdefault((ref.sender, ref.seq), []).append(node)
+        node.unwanted = not wanted
+        if wanted and node.message is None:
+            self.unknown[ref] = node
         return node
+
+    def _may_cite(self, author: int, ref: Citation) -> bool:
+        """C-10: return whether a citation makes its version wanted; an honest member cites two of a place at most."""
+        versions = self._cited_by.setdefault((ref.sender, ref.seq), {}).setdefault(author, set())
+        if ref not in versions and has_cited_enough(len(versions)):
+            return False
+        versions.add(ref)
+        return True
 
     def insert(self, ref: Citation, message: ChainMessage, *, direct: bool, now: int) -> VersionNode:
         """Add the content of a version, and pass its acknowledgements down (C-3.2, C-3.3)."""
@@ -111,13 +135,18 @@ class Graph:
         for ack in message.header.acks:
             if is_settled_for(self._ledger, ack):
                 continue
-            child = self.cited(ack, now)
+            child = self.cited(ack, now, ref.sender)
             child.parents.append(node)
             node.children.append(child)
             node.waiting += not child.done
-        self._pass_down(node, node.chains | self._bit[ref.sender], node.children)
-        self._settle_from([node])
+        self._pass_down(node, node.chains | self._own_bit(ref.sender), node.children)
+        if ref.seq <= self._ledger.count(ref.sender):
+            self._settle_from([node])
         return node
+
+    def _own_bit(self, sender: int) -> int:
+        """Return what the signature of a sender adds to chains: nothing, outside the group (MR §3)."""
+        return self._bit.get(sender, 0)
 
     def _pass_down(self, node: VersionNode, mask: int, children: Iterable[VersionNode]) -> None:
         todo = [(child, mask) for child in children]
@@ -125,14 +154,15 @@ class Graph:
             child, mask = todo.pop()
             if mask & ~child.chains:
                 child.chains |= mask
-                if child.message is not None:
-                    below = child.chains | self._bit[child.ref.sender]
+                if child.children:
+                    below = child.chains | self._own_bit(child.ref.sender)
                     todo += [(each, below) for each in child.children]
 
     def delivered(self, node: VersionNode) -> None:
         """Settle what the delivery of a version settles."""
         node.this_delivered = True
-        self._settle_from([*self.versions((node.ref.sender, node.ref.seq)), node])
+        node.content = None
+        self._settle_from(list(self.versions((node.ref.sender, node.ref.seq))))
 
     def settle(self, ref: Citation, now: int) -> None:
         """Take a version as settled because f + 1 members state it (C-9)."""
@@ -170,6 +200,7 @@ class Graph:
             self.places[place] = left
         else:
             self.places.pop(place, None)
+            self._cited_by.pop(place, None)
         for child in node.children:
             if node in child.parents:
                 child.parents.remove(node)
@@ -200,9 +231,19 @@ class Graph:
         return self._config.reading is Reading.SETTLED
 
     @property
+    def held_bytes(self) -> int:
+        """Size in bytes of everything held, an estimate for what is not content: `ChainConfig.memory_bound`."""
+        return self.content_bytes + NODE_BYTES * len(self.nodes)
+
+    @property
     def content_bytes(self) -> int:
         """Size in bytes of all messages held."""
         return sum(len(node.message.sealed) for node in self.nodes.values() if node.message is not None)
+
+
+def has_cited_enough(versions: int) -> bool:
+    """Return whether an author has cited as many versions of a place as an honest one: with B, and without (C-6)."""
+    return versions >= 2
 
 
 def is_settled_for(ledger: ChainLedger, ref: Citation) -> bool:

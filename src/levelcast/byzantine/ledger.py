@@ -18,25 +18,27 @@ class ChainLedger:
     """Deliveries by sender, in order of their numbers."""
 
     def __init__(self, members: tuple[int, ...]) -> None:
-        self._members = members
         self._versions = {member: bytearray() for member in members}
         self._contents = {member: bytearray() for member in members}
+        self.counts = dict.fromkeys(members, 0)
+        """c_i by sender."""
         self._more: dict[tuple[int, int], list[bytes]] = {}
         """Digests of other settled versions of a delivered message."""
         self._fresh: list[DeliveredRow] = []
 
     def count(self, member: int) -> int:
         """Return c_i: the number of the last message delivered from a member."""
-        return len(self._versions[member]) // DIGEST_SIZE
+        return self.counts[member]
 
     @property
     def vector(self) -> tuple[int, ...]:
-        return tuple(self.count(member) for member in self._members)
+        return tuple(self.counts.values())
 
     def deliver(self, row: DeliveredRow) -> None:
         """Note the delivery of the next message of a sender. Its version is not settled by that."""
         if row.seq != self.count(row.sender) + 1:
             raise ValueError(f"delivery {row.seq} of member {row.sender} after {self.count(row.sender)}")
+        self.counts[row.sender] += 1
         self._versions[row.sender] += bytes(DIGEST_SIZE)
         self._contents[row.sender] += row.content_digest
 

@@ -11,36 +11,35 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from itertools import islice
 from typing import ClassVar
 
 from levelcast.byzantine.catchup import StatedDeliveries
 from levelcast.byzantine.config import ChainConfig
-from levelcast.byzantine.digests import cite, digest, header_holds, statement_holds
+from levelcast.byzantine.digests import digest, statement_holds
 from levelcast.byzantine.fetch import Fetcher
 from levelcast.byzantine.graph import VersionNode
 from levelcast.byzantine.image import ChainImage
-from levelcast.byzantine.multicast import ChainMulticast, Prepared
+from levelcast.byzantine.multicast import ChainMulticast, EpochRules, Opening, Prepared
+from levelcast.byzantine.packets import MAX_QUEUED, dequeue
 from levelcast.byzantine.refusal import ChainRefusal
+from levelcast.byzantine.rest import EpochRest
 from levelcast.byzantine.signatures import Signer, Verifier
 from levelcast.byzantine.turns import SendingTurns
 from levelcast.protocol.effects import GROUP, ChainDeliver, ChainSettled, Effect, Record, Send
 from levelcast.protocol.machine import Machine
-from levelcast.wire.chain_codec import unpack_content
+from levelcast.wire.chain_codec import signed_bytes, unpack_content
 from levelcast.wire.chain_messages import (
     ChainContent,
     ChainEvidence,
+    ChainHeader,
     ChainMessage,
     ChainRequest,
     ChainStatement,
+    Citation,
+    PriorPlace,
 )
 from levelcast.wire.header import Malformed
 from levelcast.wire.messages import Message, Repair
-
-BATCH_BYTES = 32_000
-"""Size in bytes up to which packets of the queue are put into one message."""
-MAX_QUEUED = 10_000
-"""Number of packets up to which the queue has room."""
 
 
 class ChainMember(Machine):
@@ -71,6 +70,8 @@ class ChainMember(Machine):
         self._queue: deque[bytes] = deque()
         self._prepared: Prepared | None = None
         self._again = 0
+        self._signed: tuple[ChainHeader, bytes, Citation] | None = None
+        self._rest = EpochRest(self.chain)
         self._answered: dict[int, int] = {}
         self.wake_ns: int | None = now
 
@@ -85,6 +86,50 @@ class ChainMember(Machine):
         """Queue packets (MR §5 rule 1: R-mcast). The caller checks `room` first."""
         self._queue.extend(packets)
 
+    # -- epochs --------------------------------------------------------------------------------------------
+
+    @property
+    def member(self) -> ChainMember:
+        """This member: a liar of a simulation has one."""
+        return self
+
+    def follow(self, epochs: EpochRules) -> None:
+        """Use rules about first messages of an epoch that know the epochs before."""
+        self.chain.epochs = epochs
+
+    def close(self, now: int) -> int:
+        """Put no more packets into this epoch; return the number up to which own messages have packets (E-4)."""
+        last = self.chain.seq + (self._prepared is not None)
+        self._rest.close(now, last)
+        return last
+
+    def take_queue(self) -> list[bytes]:
+        """Remove and return the packets that are in no message."""
+        queue = list(self._queue)
+        self._queue.clear()
+        return queue
+
+    def proofs(self, last: int, max_bytes: int) -> tuple[bytes, ...]:
+        """Return messages of f + 1 members that state the delivery of an own message, none if there are too few."""
+        return self._rest.proofs(last, max_bytes)
+
+    def has_rested(self, now: int, linger_ns: int) -> bool:
+        """E-6: return whether Q members have stated for `linger_ns` what is delivered here."""
+        return self._rest.has_rested(now, linger_ns)
+
+    @property
+    def seq(self) -> int:
+        """Number of the last own message."""
+        return self.chain.seq
+
+    def count(self, sender: int) -> int:
+        """Return the number of messages delivered from a sender."""
+        return self.chain.ledger.count(sender)
+
+    @property
+    def vector(self) -> tuple[int, ...]:
+        return self.chain.ledger.vector
+
     # -- steps ---------------------------------------------------------------------------------------------
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
@@ -97,6 +142,7 @@ class ChainMember(Machine):
         effects += self._fetcher.requests(now)
         self._catch_up.advance(now, effects)
         self._settled(effects)
+        self._rest.note(effects, now)
         self._schedule(now)
         return effects
 
@@ -116,21 +162,33 @@ class ChainMember(Machine):
 
     # -- messages ------------------------------------------------------------------------------------------
 
+    def signed(self, header: ChainHeader) -> tuple[bytes, Citation]:
+        """Return what the signature of a header covers, and its citation; the last one is remembered."""
+        known = self._signed
+        if known is None or known[0] is not header:
+            content = signed_bytes(header, self.config.domain, self.config.epoch)
+            known = self._signed = header, content, Citation(header.sender, header.seq, digest(content))
+        return known[1:]
+
     def screen(self, message: ChainMessage) -> ChainRefusal | None:
         """Return why a message needs no verification, the cheapest reasons first; None if it does."""
         header, config, chain = message.header, self.config, self.chain
         if message.epoch != config.epoch:
             return ChainRefusal.EPOCH
-        index = config.index(header.sender)
-        if index is None:
+        if header.sender in config.outside:
+            if not is_from_outside(header):
+                return ChainRefusal.OUTSIDE
+        elif header.sender not in config.members:
             return ChainRefusal.STRANGER
-        if header.slot and (header.slot - 1) % config.n != index:
+        elif header.slot and (header.slot - 1) % config.n != config.index(header.sender):
             return ChainRefusal.SLOT
-        if any(ack.sender not in config.members for ack in header.acks):
-            return ChainRefusal.STRANGER
-        if header.seq > chain.ledger.count(header.sender) + config.window:
+        counts = chain.ledger.counts
+        for ack in header.acks:
+            if ack.sender not in counts:
+                return ChainRefusal.STRANGER
+        if header.seq > counts[header.sender] + config.window:
             return ChainRefusal.AHEAD
-        ref = cite(header, config.domain, config.epoch)
+        _, ref = self.signed(header)
         node = chain.graph.nodes.get(ref)
         if (node is not None and node.message is not None) or chain.ledger.is_settled(ref):
             return ChainRefusal.KNOWN
@@ -157,16 +215,20 @@ class ChainMember(Machine):
         content = None if refusal else self._content(message)
         if refusal is None and content is None:
             refusal = ChainRefusal.CONTENT
-        if refusal is None and not header_holds(header, config.domain, config.epoch, self._verifier):
+        signed, ref = self.signed(header)
+        if refusal is None and not signature_holds(self._verifier, header, signed):
             refusal = ChainRefusal.SIGNATURE
+        if refusal is None and content is not None and not self._is_proved(header, content):
+            refusal = ChainRefusal.PRIOR
         if refusal is not None or content is None:
             self.refused[refusal or ChainRefusal.CONTENT] += 1
             if refusal is ChainRefusal.AHEAD:
                 self._fetcher.note_beyond(header.sender)
             return
-        ref = cite(header, config.domain, config.epoch)
         effects += self.chain.receive(ref, message, content, now, pulled=pulled)
-        self.turns.heard(header.sender, header.slot, now)
+        if header.sender in config.members:
+            self._rest.heard(message)
+            self.turns.heard(header.sender, header.slot, now)
         # A turn begins with the message before it: the own one is signed from the graph of that moment (MR §5).
         self._take_turns(now, effects)
 
@@ -176,16 +238,25 @@ class ChainMember(Machine):
             content = unpack_content(message.content)
         except Malformed:
             return None
-        if len(content.delivered) != self.config.n or not set(content.convicted) <= set(self.config.members):
+        config = self.config
+        if message.header.sender in config.outside:
+            return None if content.delivered or content.convicted else content
+        if len(content.delivered) != len(config.senders) or not set(content.convicted) <= set(config.senders):
             return None
         return content
+
+    def _is_proved(self, header: ChainHeader, content: ChainContent) -> bool:
+        """E-4: return whether what a message names of an epoch before is proved, and named by a first message."""
+        if header.seq != 1:
+            return content.prior == PriorPlace() and not content.proofs
+        return self.chain.epochs.is_proved(header.sender, content.prior, content.proofs)
 
     def _on_request(self, request: ChainRequest, now: int, effects: list[Effect]) -> None:
         if request.epoch != self.config.epoch:
             self.refused[ChainRefusal.EPOCH] += 1
         elif request.sender not in self.config.members or request.sender == self.me:
             self.refused[ChainRefusal.STRANGER] += 1
-        elif len(request.delivered) != self.config.n:
+        elif len(request.delivered) != len(self.config.senders):
             self.refused[ChainRefusal.VECTOR] += 1
         elif now - self._answered.get(request.sender, now - self.config.request_ns) < self.config.request_ns // 8:
             self.refused[ChainRefusal.TOO_OFTEN] += 1
@@ -216,9 +287,15 @@ class ChainMember(Machine):
         """Sign and send as the turns have it (MR §5 rules 3 and 4)."""
         if not sends_without_packets() and not self._queue and self._prepared is None:
             return
+        if self._rest.skips(now):
+            if self.turns.sends(now):
+                self.turns.sent(now)
+            return
         if self._prepared is None and self.turns.signs(now) and self.chain.may_send(now):
-            self.chain.collect()
-            self._prepared = self.chain.sign(self.turns.slot, self._dequeue(), now)
+            opening = self.chain.epochs.opening(self.config.epoch) if not self.chain.seq else Opening()
+            if opening is not None:
+                self.chain.collect()
+                self._prepared = self.chain.sign(self.turns.slot, dequeue(self._queue), now, opening)
         if not self.turns.sends(now):
             return
         prepared = self._prepared
@@ -228,16 +305,8 @@ class ChainMember(Machine):
         elif now >= prepared.ready_ns:
             self._prepared = None
             self.chain.mcast(prepared, now, effects)
+            self._rest.sent(prepared.message, now)
             self.turns.sent(now)
-
-    def _dequeue(self) -> tuple[bytes, ...]:
-        size = count = 0
-        for packet in islice(self._queue, 4_096):
-            size += len(packet) + 4
-            if count and size > BATCH_BYTES:
-                break
-            count += 1
-        return tuple(self._queue.popleft() for _ in range(count))
 
     def _send_last_again(self, effects: list[Effect]) -> None:
         """C-5 without room in the window: send the undelivered own messages once more, in turn: some may be lost."""
@@ -253,7 +322,7 @@ class ChainMember(Machine):
         delivered = {effect.row[:3] for effect in effects if isinstance(effect, ChainDeliver)}
         fresh = [row for row in self.chain.ledger.take_fresh() if row[:3] not in delivered]
         if fresh:
-            effects.append(Record(ChainSettled(tuple(fresh), self.chain.not_journaled(fresh))))
+            effects.append(Record(ChainSettled(self.config.epoch, tuple(fresh), self.chain.not_journaled(fresh))))
 
     def _schedule(self, now: int) -> None:
         config = self.config
@@ -270,6 +339,16 @@ class ChainMember(Machine):
 def is_looked_at(node: VersionNode | None) -> bool:
     """Return whether a message is cited here: then it is needed, even a second version of what is delivered (C-10)."""
     return node is not None
+
+
+def signature_holds(verifier: Verifier, header: ChainHeader, signed: bytes) -> bool:
+    """Return whether the signature of a header is its sender's (C-1)."""
+    return verifier.holds(header.sender, signed, header.signature)
+
+
+def is_from_outside(header: ChainHeader) -> bool:
+    """Return whether a header is one of a sender outside the group: without acknowledgements and slot (MR §3)."""
+    return not header.acks and not header.slot
 
 
 def is_content_signed(message: ChainMessage) -> bool:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from levelcast.byzantine.config import ChainConfig, Reading
 from levelcast.byzantine.conviction import Convictions
@@ -30,7 +30,7 @@ from levelcast.byzantine.ledger import ChainLedger
 from levelcast.byzantine.signatures import Signer, Verifier
 from levelcast.protocol.effects import GROUP, ChainDeliver, ChainDirect, Effect, Record, Send
 from levelcast.wire.chain_codec import MAX_ACKS, pack_content, unpack_content
-from levelcast.wire.chain_messages import ChainContent, ChainMessage, Citation, DeliveredRow
+from levelcast.wire.chain_messages import ChainContent, ChainMessage, Citation, DeliveredRow, PriorPlace
 
 
 class Prepared(NamedTuple):
@@ -39,6 +39,39 @@ class Prepared(NamedTuple):
     message: ChainMessage
     ready_ns: int
     """Time at which the signature is complete."""
+
+
+class Opening(NamedTuple):
+    """What the first message of a sender in an epoch names (rule E-4 in `epochs.py`)."""
+
+    prior: PriorPlace = PriorPlace()
+    proofs: tuple[bytes, ...] = ()
+
+
+class EpochRules(Protocol):
+    """Rules about the first message of an epoch, which need the epochs before (`levelcast.byzantine.epochs`)."""
+
+    def opening(self, epoch: int) -> Opening | None:
+        """Return what the first own message names, None if that is not proved yet."""
+
+    def is_proved(self, sender: int, prior: PriorPlace, proofs: tuple[bytes, ...]) -> bool:
+        """Return whether the proofs show that what a first message names is delivered."""
+
+    def is_after(self, sender: int, prior: PriorPlace) -> bool:
+        """Return whether what a first message names is delivered here."""
+
+
+class OnlyEpoch:
+    """The rules of a group that has no other epochs."""
+
+    def opening(self, epoch: int) -> Opening | None:
+        return Opening()
+
+    def is_proved(self, sender: int, prior: PriorPlace, proofs: tuple[bytes, ...]) -> bool:
+        return prior == PriorPlace() and not proofs
+
+    def is_after(self, sender: int, prior: PriorPlace) -> bool:
+        return True
 
 
 @dataclass(slots=True)
@@ -77,13 +110,16 @@ class ChainMulticast:
         self, config: ChainConfig, me: int, signer: Signer, verifier: Verifier, image: ChainImage, now: int
     ) -> None:
         self.config, self.me = config, me
-        self.ledger = ChainLedger(config.members)
+        self.ledger = ChainLedger(config.senders)
         self.graph = Graph(config, self.ledger)
         self.convictions = Convictions(config, me, verifier)
         self.author = Author(me, config.domain, config.epoch, signer)
         self.counts = Counts()
+        self.epochs: EpochRules = OnlyEpoch()
         self.claims: dict[int, tuple[int, ...]] = {}
         """Per member, the highest vector {c_i} that it has stated."""
+        self.highest = (0,) * len(config.senders)
+        """The elementwise maximum of all these vectors."""
         self.own: dict[int, Own] = {}
         self.seq = 0
         """Number of the last own message."""
@@ -127,9 +163,10 @@ class ChainMulticast:
         """Return whether a version is of the next message to deliver from its sender."""
         return ref.seq == self.ledger.count(ref.sender) + 1
 
-    def sign(self, slot: int, packets: tuple[bytes, ...], now: int) -> Prepared:
+    def sign(self, slot: int, packets: tuple[bytes, ...], now: int, opening: Opening | None = None) -> Prepared:
         """C-1: close the batch; number, slot, payload and B are fixed and signed together."""
-        content = pack_content(ChainContent(self.ledger.vector, self.convictions.members, packets))
+        first = opening or Opening()
+        content = pack_content(ChainContent(self.ledger.vector, self.convictions.members, packets, *first))
         overdue = self.overdue(now)
         acks = dict.fromkeys([*overdue, *self.acknowledgements()])
         self.counts.acknowledged_late += len(overdue)
@@ -181,16 +218,17 @@ class ChainMulticast:
     ) -> list[Effect]:
         """C-3: accept a message whose signature holds, whoever has brought it; `pulled`: as part of chains (C-4.2)."""
         effects: list[Effect] = []
-        self._note_claim(ref.sender, content)
+        if ref.sender in self.config.members:
+            self._note_claim(ref.sender, content)
         node = self.graph.nodes.get(ref)
-        wanted = node is not None or self.is_stated(message)
+        wanted = (node is not None and not node.unwanted) or self.is_stated(message)
         clash = self._clash(message)
         if clash is not None:
             self.counts.shadows += 1
             self.convictions.convict(clash.header, message.header, effects)
         if clash is None or keeps_shadow(wanted or pulled):
             self.counts.fetched += wanted
-            self._insert(ref, message, now)
+            self._insert(ref, message, now).content = content
         self.advance(effects)
         return effects
 
@@ -200,6 +238,7 @@ class ChainMulticast:
         return self.stated.get((header.sender, header.seq)) == header.content_digest
 
     def _note_claim(self, member: int, content: ChainContent) -> None:
+        self.highest = tuple(map(max, self.highest, content.delivered))
         known = self.claims.get(member)
         self.claims[member] = content.delivered if known is None else tuple(map(max, known, content.delivered))
         self.convictions.note_named(content.convicted, member)
@@ -246,8 +285,10 @@ class ChainMulticast:
         A liar that leaves out a number could else make every message of the others wait for C-6 (history B14).
         """
         sender, seq, _ = node.ref
-        before = range(self.ledger.count(sender) + 1, seq)
-        return all(any(each.direct for each in self.graph.versions((sender, number))) for number in before)
+        before = range(self.ledger.counts[sender] + 1, seq)
+        return not before or all(
+            any(each.direct for each in self.graph.versions((sender, number))) for number in before
+        )
 
     def is_convicted(self, node: VersionNode) -> bool:
         """Return whether C-8 forbids to acknowledge a version."""
@@ -257,15 +298,23 @@ class ChainMulticast:
 
     def advance(self, effects: list[Effect]) -> None:
         """C-4.1: deliver every candidate that has a delivering set and the next number of its sender."""
-        progress = True
+        graph, counts, progress = self.graph, self.ledger.counts, True
         while progress:
             progress = False
-            for member in self.config.members:
-                for node in self.graph.versions((member, self.ledger.count(member) + 1)):
-                    if self.graph.is_candidate(node) and self.graph.has_delivering_set(node):
+            for sender, count in counts.items():
+                for node in graph.places.get((sender, count + 1), ()):
+                    if not graph.is_candidate(node):
+                        continue
+                    if graph.has_delivering_set(node) and self.is_after(node):
                         self.deliver(node, effects)
                         progress = True
                         break
+
+    def is_after(self, node: VersionNode) -> bool:
+        """E-5: return whether a first message of an epoch comes after the one of an epoch before that it names."""
+        if node.ref.seq != 1 or node.message is None:
+            return True
+        return self.epochs.is_after(node.ref.sender, unpack_content(node.message.content).prior)
 
     def deliver(self, node: VersionNode, effects: list[Effect], stated: DeliveredRow | None = None) -> None:
         """Deliver a version, C-deliver in MR; `stated` is the delivery that f + 1 members have stated (C-9)."""
@@ -274,8 +323,8 @@ class ChainMulticast:
             return
         row = stated or DeliveredRow(*node.ref, message.header.content_digest)
         self.ledger.deliver(row)
-        packets = unpack_content(message.content).packets
-        effects.append(ChainDeliver(message, row, packets, stated is not None))
+        content = node.content or unpack_content(message.content)
+        effects.append(ChainDeliver(message, row, content.packets, stated is not None))
         self.counts.delivered += 1
         if node.ref.sender == self.me:
             self.own.pop(node.ref.seq, None)
@@ -315,6 +364,8 @@ class ChainMulticast:
         return []
 
     def _waits_for_convicted(self, node: VersionNode) -> bool:
+        if not self.convictions.proofs:
+            return False
         below = self.graph.below(node)
         return any(self.is_convicted(each) and not self.graph.is_delivered(each) for each in below)
 
@@ -341,9 +392,9 @@ class ChainMulticast:
         """
         if self.config.reading is not Reading.SETTLED:
             return
-        members, nodes = self.config.members, self.graph.nodes
-        floors = {each: min(self.stable(at), self.ledger.count(each)) for at, each in enumerate(members)}
-        left: dict[int, list[VersionNode]] = {member: [] for member in members}
+        senders, nodes = self.config.senders, self.graph.nodes
+        floors = {each: min(self.stable(at), self.ledger.count(each)) for at, each in enumerate(senders)}
+        left: dict[int, list[VersionNode]] = {sender: [] for sender in senders}
         for node in sorted(nodes.values(), key=lambda each: each.order):
             sender, seq, _ = node.ref
             if node.message is None or seq > floors[sender]:
@@ -357,8 +408,8 @@ class ChainMulticast:
                 self.graph.drop(node)
 
     def stable(self, index: int) -> int:
-        """Return the number up to which Q members state that they have delivered a member's messages."""
-        stated = [self.ledger.count(self.config.members[index])]
+        """Return the number up to which Q members state that they have delivered a sender's messages."""
+        stated = [self.ledger.count(self.config.senders[index])]
         stated += [claim[index] for member, claim in self.claims.items() if member != self.me]
         stated += [0] * (self.config.n - len(stated))
         return sorted(stated, reverse=True)[self.config.quorum - 1]

@@ -57,14 +57,21 @@ class RecentVerifier:
         self._limit = limit
         self._known: dict[tuple[int, bytes, bytes], bool] = {}
 
+    def check(self, member: int, content: bytes, signature: bytes) -> bool:
+        """Verify without what is remembered: for other threads."""
+        return self._inner.holds(member, content, signature)
+
+    def learn(self, member: int, content: bytes, signature: bytes, *, holds: bool) -> None:
+        """Remember a result."""
+        if len(self._known) >= self._limit:
+            self._known.pop(next(iter(self._known)))
+        self._known[member, content, signature] = holds
+
     def holds(self, member: int, content: bytes, signature: bytes) -> bool:
-        key = (member, content, signature)
-        found = self._known.get(key)
+        found = self._known.get((member, content, signature))
         if found is None:
-            found = self._inner.holds(member, content, signature)
-            if len(self._known) >= self._limit:
-                self._known.pop(next(iter(self._known)), None)
-            self._known[key] = found
+            found = self.check(member, content, signature)
+            self.learn(member, content, signature, holds=found)
         return found
 
 

@@ -75,6 +75,10 @@ COMMANDS = {
         "live.publish:publish",
         "Publish the trades of files, each through its floor, and wait until the ring has witnessed all of them.",
     ),
+    "multicast": CommandEntry(
+        "live.multicast:multicast",
+        "Run a group in which fewer than a third may lie: reliable multicast among the receivers of a network.",
+    ),
     "status": CommandEntry("live.status:status", "Show the status of the running nodes of a network."),
     "network": CommandEntry(
         "live.network:network",
@@ -82,6 +86,10 @@ COMMANDS = {
     ),
     "watch": CommandEntry(
         "live.watch:watch", "Print the trades of a region's edge: a table on a terminal, CSV otherwise."
+    ),
+    "group": CommandEntry(
+        "live.group:group",
+        "Send messages to all receivers without multicast, with the protocols of wide-area groups.",
     ),
     "disk": CommandEntry(
         "live.disk:app",

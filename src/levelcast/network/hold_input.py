@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from levelcast.network.packet_routes import packet_routes
 from levelcast.timing.copies import NOTHING, Copies
 from levelcast.timing.hold_bound import BoundInput, bound_hold_ns
 from levelcast.timing.hold_draws import Floats
 from levelcast.timing.hold_rules import HoldInput
+from levelcast.timing.packet_tree import RELAY_NS, PacketTree
 from levelcast.timing.rules import LOSS_LIMIT
 from levelcast.units import show_ns
 
@@ -64,8 +67,11 @@ def hold_input(network: Network, stripe: int | str = 0, **values: Any) -> HoldIn
     """Return the group of a stripe for `derive_hold`; `values` replace or add fields."""
     rules, receivers = network.stripe(stripe).rules, _sites(network.releasing)
     sources = _sources(network, stripe)
+    routes = packet_routes(network, stripe)
 
     def matrix(senders: Sites, key: Key, unit: float = MS) -> Floats:
+        if routes and senders is sources:
+            return np.array(_over_routes(network, routes, key), dtype=np.float64) / unit
         return np.array(_matrix(network, senders, key, receivers=senders is receivers), dtype=np.float64) / unit
 
     group = HoldInput(
@@ -93,9 +99,15 @@ def bound_input(network: Network, stripe: int | str = 0, **values: Any) -> Bound
     """Return the same in integers."""
     rules, receivers = network.stripe(stripe).rules, _sites(network.releasing)
     sources = _sources(network, stripe)
+    routes = packet_routes(network, stripe)
 
     def matrix(senders: Sites, key: Key, unit: int = 1) -> tuple[tuple[int, ...], ...]:
-        rows = _matrix(network, senders, key, receivers=senders is receivers)
+        over = routes and senders is sources
+        rows = (
+            _over_routes(network, routes, key)
+            if over
+            else _matrix(network, senders, key, receivers=senders is receivers)
+        )
         return tuple(tuple(round(value * unit) for value in row) for row in rows)
 
     group = BoundInput(
@@ -140,6 +152,21 @@ def _sources(network: Network, stripe: int | str) -> Sites:
 def _copies(network: Network, given: tuple[tuple[str, Copies], ...]) -> tuple[Copies, ...]:
     by_name = dict(given)
     return tuple(by_name.get(node.name, NOTHING) for node in network.releasing) if given else ()
+
+
+def _over_routes(network: Network, routes: Mapping[int, PacketTree], key: Key) -> list[list[float]]:
+    """Return a property of the ways of packets over trees, row by floor. Losses on a way add up."""
+    sites = {each.id: each.site for each in (*network.releasing, *network.floors)}
+    rows = []
+    for tree in routes.values():
+        row: list[float] = []
+        for receiver in network.releasing:
+            hops = [network.link(sites[one], sites[other]) for one, other in tree.path(receiver.id)]
+            values = [getattr(hop, key) for hop in hops]
+            relays = RELAY_NS * (len(hops) - 1) if key == "delay_ns" else 0
+            row.append(1 - prod(1 - value for value in values) if key == "loss_ratio" else sum(values) + relays)
+        rows.append(row)
+    return rows
 
 
 def _homes(network: Network) -> tuple[int, ...]:

@@ -343,6 +343,10 @@ class Network:
     """Address from which commands change a running network, with a transport other than multicast."""
     addresses: Mapping[str, NodeAddress] = field(default_factory=dict)
     """Addresses in the file, by node."""
+    uplinks: Mapping[str, int] = field(default_factory=dict)
+    """Capacity of nodes for packets in bytes/s, without multicast; a node that is not in it has enough."""
+    detours: bool = False
+    """Packets for a receiver with a long path take a shorter detour, too, with a transport other than multicast."""
 
     @property
     def id(self) -> int:

@@ -322,6 +322,7 @@ class Node:
             "unknown_peer": counts.unknown_peer,
             "send_refused": counts.refused,
             "unknown_address": counts.unknown_address,
+            "detours": counts.detours,
             "malformed": dict(counters.malformed),
             "namesakes": counters.namesakes,
             "reports": dict(counters.reports),

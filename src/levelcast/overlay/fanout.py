@@ -6,6 +6,8 @@
 - A floor with a receiver at its site sends its packets to that one, the coordinator, and to the two nearest primaries
   of other sites. The coordinator sends them to the rest (O3). A floor alone, or with a silent coordinator, sends
   to all itself.
+- Where uplinks are too small for that, a floor's packets take a tree (O2, `levelcast.timing.packet_tree`). A node sends
+  to the children of a child that is silent, too, even beyond its uplink.
 
 Which node forwards is decided by the sender, from the messages that it has received: a primary that it has heard
 lately, else a secondary (which sends nothing to other sites), else a silent primary. The packets for a forwarder go to
@@ -18,7 +20,7 @@ node that gets packets to forward does so; copies that this causes are dropped (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from levelcast.wire.codec import KIND_REPAIR
@@ -83,8 +85,9 @@ class Fanout:
         distance: Callable[[str, str], float],
         live_ns: int,
         guest_ns: int,
+        trees: Mapping[int, Mapping[int, tuple[int, ...]]] | None = None,
     ) -> None:
-        """`large_sites` have multicast; `distance` is between two sites.
+        """`large_sites` have multicast; `distance` is between two sites; `trees` has the children of nodes, by floor.
 
         A node is silent after `live_ns`. A guest gets messages for `guest_ns`, longer than the time after which it
         sends again.
@@ -95,6 +98,7 @@ class Fanout:
         self._distance = distance
         self._live_ns = live_ns
         self._guest_ns = guest_ns
+        self._trees = trees or {}
         self._heard_ns: dict[int, int] = {}
         self._own = self._nodes[here]
         self._others = [each for each in nodes if each.node != here]
@@ -146,6 +150,8 @@ class Fanout:
 
     def packets(self, now: int) -> list[Hop]:
         """Return the destinations of packets that this node sends as their source (O2, O3, O4)."""
+        if self.here in self._trees:
+            return self._down(self._trees[self.here], self.here, now)
         if self._own.kind == "floor" and (coordinator := self._coordinator(now)) is not None:
             return [Hop(coordinator, FORWARD), *(self._entry(node) for node in sorted(self._served[self.here]))]
         return self._to_all(now, frozenset())
@@ -155,9 +161,21 @@ class Fanout:
         author = self._nodes.get(source)
         if not self._own.receives:
             return []
+        if source in self._trees:
+            return self._down(self._trees[source], self.here, now)
         if author is not None and author.kind == "floor" and author.site == self._own.site:
             return self._to_all(now, self._served[source])
         return [Hop(OWN_SITE, DATA)] if self._own.site in self._large else []
+
+    def _down(self, tree: Mapping[int, tuple[int, ...]], node: int, now: int) -> list[Hop]:
+        """Return the hops to the children of a node, and to those of a child that is silent."""
+        hops: list[Hop] = []
+        for child in tree.get(node, ()):
+            if child in tree and not self.is_live(child, now):
+                hops += [Hop(child, DATA), *self._down(tree, child, now)]
+            else:
+                hops.append(Hop(child, FORWARD if child in tree else DATA))
+        return hops
 
     def _coordinator(self, now: int) -> int | None:
         """Return the first primary of the own site that is not silent."""

@@ -10,7 +10,14 @@ from typing import NamedTuple
 
 from levelcast.protocol.events import Event
 from levelcast.protocol.history import Frame, SourcePosition
-from levelcast.wire.chain_messages import ChainMessage, Citation, DeliveredRow
+from levelcast.wire.chain_messages import (
+    ChainMessage,
+    ChainSuccession,
+    Citation,
+    DeliveredRow,
+    EpochRecord,
+    EpochVote,
+)
 from levelcast.wire.messages import Data, Message, Ring, Token
 from levelcast.wire.wide_messages import WideId
 
@@ -135,16 +142,39 @@ class ChainDirect(NamedTuple):
 
 
 class ChainSettled(NamedTuple):
-    """Journal of chain multicast: these versions of delivered messages are settled (C-10).
+    """Journal of chain multicast: these versions of delivered messages of an epoch are settled (C-10).
 
     `messages` are those of them that are nowhere else in the journal: others may cite them later (history B10).
     """
 
+    epoch: int
     rows: tuple[DeliveredRow, ...]
     messages: tuple[ChainMessage, ...]
 
 
-ChainEntry = ChainDirect | ChainSettled
+class EpochSigned(NamedTuple):
+    """Journal of chain multicast: this member has signed `record` as the successor of its epoch, and signs no other."""
+
+    record: EpochRecord
+    vote: EpochVote
+
+
+class EpochBegun(NamedTuple):
+    """Journal of chain multicast: the record of this succession, which has the votes of Q members, is in force."""
+
+    succession: ChainSuccession
+    last: int
+    """Number up to which own messages of the epoch before have packets; 0: none."""
+
+
+class EpochEnded(NamedTuple):
+    """Journal of chain multicast: `epoch` is over here, with `delivered` messages of each of its senders."""
+
+    epoch: int
+    delivered: tuple[int, ...]
+
+
+ChainEntry = ChainDirect | ChainSettled | EpochSigned | EpochBegun | EpochEnded
 
 
 class Record(NamedTuple):
@@ -170,6 +200,7 @@ class ServeDelivered(NamedTuple):
     """
 
     to: int
+    epoch: int
     versions: tuple[Citation, ...]
 
 

@@ -22,7 +22,7 @@ from typing import ClassVar, Protocol, get_args
 
 from levelcast.protocol.effects import Effect
 from levelcast.protocol.history import Frame, History
-from levelcast.wire.chain_messages import ChainEvidence, ChainMessage, ChainRequest, ChainStatement
+from levelcast.wire.chain_messages import ChainEvidence, ChainMessage, ChainRequest, ChainStatement, ChainSuccession
 from levelcast.wire.messages import Data, Echo, Message, PathRow, Probe, ReleaseRow
 from levelcast.wire.wide_messages import WideMessage
 
@@ -31,7 +31,7 @@ LEAVE_LIMIT_NS = 5_000_000_000
 EVERY_KIND: frozenset[type] = frozenset(get_args(Message)) - {
     *(Probe, Echo, PathRow, ReleaseRow),
     *get_args(WideMessage),
-    *(ChainMessage, ChainRequest, ChainEvidence, ChainStatement),
+    *(ChainMessage, ChainRequest, ChainEvidence, ChainStatement, ChainSuccession),
 }
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from levelcast.errors import NetError
 from levelcast.network import Network
 from levelcast.network.addresses import core_addresses, large_sites, operator_address, ports_on_loopback, site_group
+from levelcast.network.packet_routes import packet_routes
 from levelcast.network.placement import places
 from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION, SECONDARY, RoleKind
+from levelcast.overlay.detours import Detours
 from levelcast.overlay.duplicates import KEEP_NS, RecentMessages
 from levelcast.overlay.fanout import Fanout, Kind, OverlayNode
 from levelcast.runtime.overlay_sockets import OverlaySockets, resolve
@@ -52,6 +54,7 @@ def open_core(
         peers,
         fanout,
         RecentMessages(min(KEEP_NS, timing.resend_ns // 4)),
+        detours=core_detours(network, stripe, node) if hears_data else None,
         site_group=None if site is None else (site.address, site.port),
         interface="" if interface == LOOPBACK else interface,
         hears_data=hears_data,
@@ -66,7 +69,17 @@ def core_fanout(network: Network, stripe: int | str, node: int) -> Fanout:
     large = large_sites(network) if network.transport == "sites" else ()
     timing = network.timing(stripe)
     live_ns = max(LIVE_NS, 3 * len(network.receivers) * timing.slot_ns)
-    return Fanout(node, nodes, large, network.distance_ns, live_ns, max(live_ns, 3 * timing.resend_ns))
+    trees = {floor: tree.children() for floor, tree in packet_routes(network, stripe).items()}
+    return Fanout(node, nodes, large, network.distance_ns, live_ns, max(live_ns, 3 * timing.resend_ns), trees)
+
+
+def core_detours(network: Network, stripe: int | str, node: int) -> Detours:
+    """Return the detours that a receiver may be."""
+    everywhere = places(network, stripe)
+    receivers = {place.site: place.id for place in reversed(everywhere) if place.role is RECEIVER}
+    floors = {place.id: receivers[place.site] for place in everywhere if place.floor and place.site in receivers}
+    releasing = frozenset(place.id for place in everywhere if place.role.releases)
+    return Detours(node, releasing, floors, shorter=network.detours)
 
 
 def runs_on_one_machine(sockets: AnySockets, interface: str) -> bool:

@@ -32,6 +32,7 @@ from typing import Protocol
 from levelcast import native
 from levelcast.native.layout import KIND_AT
 from levelcast.overlay.clock_check import ClockCheck
+from levelcast.overlay.detours import Rows
 from levelcast.overlay.hold_feedback import HoldFeedback
 from levelcast.overlay.paths import Paths
 from levelcast.overlay.probe import Prober
@@ -139,8 +140,12 @@ class Sockets(Protocol):
 class Overlay(Protocol):
     """The interface of `levelcast.runtime.overlay_sockets.OverlaySockets` beside that of sockets."""
 
-    def is_repeated(self, datagram: bytes, at_ns: int) -> bool:
-        """Return whether a datagram is a token that arrived lately."""
+    def is_repeated(self, datagram: bytes, source: Address, at_ns: int) -> bool:
+        """Return whether a datagram is a token that arrived lately; pass a new one on over a detour."""
+        ...
+
+    def learn_paths(self, rows: Rows, now: int) -> None:
+        """Choose the detours by the rows that all nodes have published."""
         ...
 
     def take(self, data: Data, source: Address, at_ns: int) -> Sequence[Data]:
@@ -396,6 +401,8 @@ class Driver:
         if effects:
             self._perform(effects)
             self.machine.learn_delays(paths.delays_ns(MISSING_QUANTILE))
+            if self._overlay is not None:
+                self._overlay.learn_paths(paths.rows, now)
 
     def _publish_needs(self, feedback: HoldFeedback, now: int, trusted: bool) -> None:
         """Publish what slots have needed, or a timing record, which is for the own machine too (rule W10)."""
@@ -506,7 +513,7 @@ class Driver:
                         self._learn(datagram.source, source)
                     batch += [datagram] if self._overlay is None else self._overlay.take(datagram, source, at_ns)
                 continue
-            if self._overlay is not None and self._overlay.is_repeated(datagram, at_ns):
+            if self._security is None and self._is_repeated(datagram, source, at_ns):
                 continue
             if self._drops_beats and len(datagram) > KIND_AT and datagram[KIND_AT] == KIND_BEAT:
                 continue  # unread: beats are most of the traffic of an idle ring
@@ -517,8 +524,8 @@ class Driver:
             except Malformed as malformed:
                 self.counters.malformed[malformed.reason.value] += 1
                 continue
-            if opened is None:
-                continue
+            if opened is None or (self._security is not None and self._is_repeated(datagram, source, at_ns)):
+                continue  # with keys, a token counts as arrived, and is passed on, only if its author has signed it
             found, message, address = opened
             sender = sender_of(datagram)
             if reason := wrong_domain(found, self.domain):
@@ -540,6 +547,10 @@ class Driver:
                 else:
                     self._take(message, batch)
         return batch
+
+    def _is_repeated(self, datagram: bytes, source: Address, at_ns: int) -> bool:
+        """Return whether the overlay has had this token lately, over another path."""
+        return self._overlay is not None and self._overlay.is_repeated(datagram, source, at_ns)
 
     def _open(self, datagram: bytes, source: Address) -> tuple[int, Message, Address | None] | None:
         """Return domain, message and address of the sender: where it came from, or with keys what is signed (K14)."""

@@ -12,6 +12,7 @@
 
 - A datagram from an address that the file does not name is dropped and counted, and never answered. No address is
   learned from a datagram: a stranger with a node's id cannot redirect messages to itself.
+- Packets and tokens for which this node is a detour are passed on as they arrived (`levelcast.overlay.detours`).
 - Packets to forward are sent on when they are decoded, after the injected delay of `--impair`.
 - A route or a buffer that is missing loses a datagram, as the network does: the other nodes still get theirs.
 """
@@ -28,6 +29,7 @@ from itertools import accumulate
 from levelcast import native
 from levelcast.errors import NetError
 from levelcast.native.layout import KIND_AT
+from levelcast.overlay.detours import Detours, DetourTo, Rows
 from levelcast.overlay.duplicates import RecentMessages
 from levelcast.overlay.fanout import CONTROL, DATA, FORWARD, OWN_SITE, Fanout, Hop, used_by
 from levelcast.protocol.effects import GROUP, SERVERS
@@ -52,6 +54,7 @@ from levelcast.runtime.sockets import (
     takes_trains,
     udp,
 )
+from levelcast.wire.header import sender_of
 from levelcast.wire.messages import Data
 from levelcast.wire.packets import MAX_TOGETHER
 from levelcast.wire.token_codec import KIND_TOKEN
@@ -69,6 +72,7 @@ class OverlaySockets:
         fanout: Fanout,
         recent: RecentMessages,
         *,
+        detours: Detours | None = None,
         site_group: Address | None = None,
         interface: str = "",
         hears_data: bool = True,
@@ -81,6 +85,7 @@ class OverlaySockets:
         self.warning: str | None = None
         self.fanout = fanout
         self.recent = recent
+        self.detours = detours
         self._group = site_group
         self._now = 0
         """Time of the last arrival, by which nodes count as silent."""
@@ -150,21 +155,40 @@ class OverlaySockets:
             self.fanout.hear(via.node, at_ns)
             arrivals.append((content, via, at_ns))
 
-    def is_repeated(self, datagram: bytes, at_ns: int) -> bool:
-        """Return whether a datagram is a token that arrived lately."""
-        return len(datagram) > KIND_AT and datagram[KIND_AT] == KIND_TOKEN and self.recent.is_repeated(datagram, at_ns)
+    def is_repeated(self, datagram: bytes, source: Address, at_ns: int) -> bool:
+        """Return whether a datagram is a token that arrived lately; pass a new one on over a detour."""
+        if len(datagram) <= KIND_AT or datagram[KIND_AT] != KIND_TOKEN:
+            return False
+        if self.recent.is_repeated(datagram, at_ns):
+            return True
+        if isinstance(source, Via) and sender_of(datagram) == source.node:
+            hops = [Hop(each.to, CONTROL) for each in self._detours(source) if each.cut]
+            self.counts.detours += len(hops)
+            self._send_all(hops, [datagram])
+        return False
 
     def take(self, data: Data, source: Address, at_ns: int) -> Sequence[Data]:
         """Return the packets that are new, and forward them if this is the node's duty."""
         self.fanout.hear(data.source, at_ns)
         parts = self.recent.new_parts(data, at_ns)
-        if isinstance(source, Via) and source.forward:
-            hops = self.fanout.forwarded(data.source, at_ns)
-            for part in parts:
-                ends = native.ends(part.sealed)
-                for hop in hops:
-                    self._send(hop, part.sealed, ends)
+        if not parts or not isinstance(source, Via):
+            return parts
+        hops = self.fanout.forwarded(data.source, at_ns) if source.forward else []
+        around = {Hop(each.to, DATA) for each in self._detours(source)} - set(hops)
+        for part in parts:
+            ends = native.ends(part.sealed)
+            self.counts.detours += len(around) * (len(ends) // 4)
+            for hop in (*hops, *around):
+                self._send(hop, part.sealed, ends)
         return parts
+
+    def _detours(self, source: Via) -> tuple[DetourTo, ...]:
+        return self.detours.over_here(source.node) if self.detours is not None else ()
+
+    def learn_paths(self, rows: Rows, now: int) -> None:
+        """Choose the detours by the rows that all nodes have published."""
+        if self.detours is not None:
+            self.detours.update(rows, now)
 
     def learn(self, node: int, address: Address) -> None:
         """Do nothing: the network file has the addresses."""

@@ -87,6 +87,8 @@ class SendCounts:
     """Sends of more than one datagram in one call."""
     unknown_address: int = 0
     """Received datagrams from an address that the network file does not name, which are dropped."""
+    detours: int = 0
+    """Additional copies that were sent because this node is the detour of a pair."""
 
 
 class CoreSockets:

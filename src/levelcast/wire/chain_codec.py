@@ -5,14 +5,17 @@
     33 ChainRequest    sender     epoch       [delivered u64], [citation], [member u16], flags u8: 1 pull
     34 ChainEvidence   sender     epoch       header, header
     35 ChainStatement  sender     epoch       [member u16, seq u64, digest 32 bytes, content digest 32 bytes], signature
+    37 ChainSuccession sender     old epoch   record, [member u16, signature]
 
     header      sender u16, seq u64, slot u64, content digest 32 bytes, [citation], signature
     citation    sender u16, seq u64, digest 32 bytes
-    content     [delivered u64], [convicted u16], [size u32, packet]
+    content     [delivered u64], [convicted u16], [size u32, packet], prior epoch u64, prior seq u64, [size u32, proof]
+    record      new epoch u64, [member u16, key 32 bytes], [sender outside u16, key 32 bytes]
     signature   64 bytes
 
-Citations, convicted members and the rows of a statement are in strictly ascending order, so that a message has one
-encoding. In a ChainMessage the header repeats the sender of the datagram, and a decoder compares them.
+Citations, convicted members, the rows of a statement and the votes of a succession are in strictly ascending order, so
+that a message has one encoding. In a ChainMessage the header repeats the sender of the datagram, and a decoder compares
+them.
 """
 
 from __future__ import annotations
@@ -30,8 +33,13 @@ from levelcast.wire.chain_messages import (
     ChainMessage,
     ChainRequest,
     ChainStatement,
+    ChainSuccession,
     Citation,
     DeliveredRow,
+    EpochKey,
+    EpochRecord,
+    EpochVote,
+    PriorPlace,
 )
 from levelcast.wire.header import HEADER_SIZE, Malformed, Reason, bad_field, seal_datagram
 from levelcast.wire.parts import COUNT, Codec, Packed, PackedNumbers, check_limit, unpack_count
@@ -44,6 +52,8 @@ MAX_ACKS = 256
 """Maximum number of acknowledgements of a message."""
 MAX_ROWS = 256
 MAX_CHAIN_PACKETS = 4_096
+MAX_PROOFS = 85
+"""Maximum number of proofs of a prior message: f + 1 of the largest group."""
 MAX_CONTENT = 50_000
 """Maximum size in bytes of a content: with `MAX_ACKS` acknowledgements it fits a Repair."""
 
@@ -53,6 +63,10 @@ _VECTOR = PackedNumbers("Q", MAX_CHAIN_MEMBERS, "delivered")
 _MEMBERS = PackedNumbers("H", MAX_CHAIN_MEMBERS, "members")
 _FIXED = Struct(f"<HQQ{DIGEST_SIZE}s")
 _PULL = 1
+_PRIOR = Struct("<QQ")
+_EPOCH = Struct("<Q")
+_KEYS = Packed(f"<H{DIGEST_SIZE}s", EpochKey, MAX_CHAIN_MEMBERS)
+_VOTES = Packed(f"<H{SIGNATURE_SIZE}s", EpochVote, MAX_CHAIN_MEMBERS)
 
 
 def signed_bytes(header: ChainHeader, domain: int, epoch: int) -> bytes:
@@ -77,6 +91,10 @@ def pack_content(content: ChainContent) -> bytes:
     parts = [_VECTOR.pack(content.delivered), _MEMBERS.pack(content.convicted), COUNT.pack(len(content.packets))]
     for packet in content.packets:
         parts += [COUNT.pack(len(packet)), packet]
+    check_limit(content.proofs, MAX_PROOFS, "proofs")
+    parts += [_PRIOR.pack(*content.prior), COUNT.pack(len(content.proofs))]
+    for proof in content.proofs:
+        parts += [COUNT.pack(len(proof)), proof]
     packed = b"".join(parts)
     check_limit(packed, MAX_CONTENT, "bytes of content")
     return packed
@@ -89,19 +107,73 @@ def unpack_content(content: bytes) -> ChainContent:
         delivered, at = _VECTOR.unpack(content, 0)
         convicted, at = _MEMBERS.unpack(content, at)
         _check_members(convicted)
-        count, at = unpack_count(content, at, MAX_CHAIN_PACKETS)
-        packets = []
-        for _ in range(count):
-            (size,) = COUNT.unpack_from(content, at)
-            at += COUNT.size + size
-            if at > len(content):
-                raise Malformed(Reason.TRUNCATED_BODY)
-            packets.append(content[at - size : at])
+        packets, at = _unpack_sized(content, at, MAX_CHAIN_PACKETS)
+        prior = PriorPlace(*_PRIOR.unpack_from(content, at))
+        proofs, at = _unpack_sized(content, at + _PRIOR.size, MAX_PROOFS)
     except struct.error:
         raise Malformed(Reason.TRUNCATED_BODY) from None
     if at != len(content):
         raise Malformed(Reason.TRAILING_BYTES)
-    return ChainContent(delivered, convicted, tuple(packets))
+    return ChainContent(delivered, convicted, packets, prior, proofs)
+
+
+def _unpack_sized(content: bytes, at: int, limit: int) -> tuple[tuple[bytes, ...], int]:
+    count, at = unpack_count(content, at, limit)
+    found = []
+    for _ in range(count):
+        (size,) = COUNT.unpack_from(content, at)
+        at += COUNT.size + size
+        if at > len(content):
+            raise Malformed(Reason.TRUNCATED_BODY)
+        found.append(content[at - size : at])
+    return tuple(found), at
+
+
+def epoch_bytes(record: EpochRecord, domain: int) -> bytes:
+    """Return the bytes that a vote for an epoch record signs."""
+    return b"levelcast chain epoch\0" + _context(domain, record.epoch - 1) + _pack_record(record)
+
+
+def _pack_record(record: EpochRecord) -> bytes:
+    _check_record(record)
+    _check_digests(*(each.key for each in (*record.members, *record.outside)))
+    return _EPOCH.pack(record.epoch) + _KEYS.pack(record.members) + _KEYS.pack(record.outside)
+
+
+def _check_record(record: EpochRecord) -> None:
+    listed = (*record.members, *record.outside)
+    if not record.epoch or not record.members:
+        bad_field("an epoch record without a number or without members")
+    if len(record.keys) != len(listed) or len(set(record.keys.values())) != len(listed):
+        bad_field("an epoch record with a node or a key twice")
+    if len(listed) > MAX_CHAIN_MEMBERS:
+        bad_field("an epoch record with too many nodes")
+
+
+def _encode_succession(message: ChainSuccession, domain: int) -> bytes:
+    _check_votes(message)
+    if any(len(vote.signature) != SIGNATURE_SIZE for vote in message.votes):
+        bad_field("size of a signature")
+    body = _pack_record(message.record) + _VOTES.pack(message.votes)
+    return seal_datagram(37, domain, message.sender, message.epoch, body)
+
+
+def _check_votes(message: ChainSuccession) -> None:
+    if message.record.epoch != message.epoch + 1:
+        bad_field("an epoch record that is not of the next epoch")
+    _check_members(tuple(vote.member for vote in message.votes))
+
+
+def _decode_succession(datagram: bytes, _: int, sender: int, epoch: int) -> tuple[ChainSuccession, int]:
+    (number,) = _EPOCH.unpack_from(datagram, HEADER_SIZE)
+    members, at = _KEYS.unpack(datagram, HEADER_SIZE + _EPOCH.size)
+    outside, at = _KEYS.unpack(datagram, at)
+    record = EpochRecord(number, members, outside)
+    _check_record(record)
+    votes, at = _VOTES.unpack(datagram, at)
+    message = ChainSuccession(sender, epoch, record, votes)
+    _check_votes(message)
+    return message, at
 
 
 def _check_members(members: tuple[int, ...]) -> None:
@@ -110,7 +182,7 @@ def _check_members(members: tuple[int, ...]) -> None:
 
 
 def _check_rows(rows: tuple[Any, ...]) -> None:
-    if any(not row.seq for row in rows) or any(late <= early for early, late in pairwise(rows)):
+    if rows and (not all(row[1] for row in rows) or any(late <= early for early, late in pairwise(rows))):
         bad_field("messages that are not in ascending order, or number 0")
 
 
@@ -223,5 +295,6 @@ CODECS: dict[type[Any], Codec] = {
     ChainMessage: Codec(KIND_CHAIN_MESSAGE, _encode_message, _decode_message),
     ChainRequest: Codec(33, _encode_request, _decode_request),
     ChainEvidence: Codec(KIND_CHAIN_EVIDENCE, _encode_evidence, _decode_evidence),
+    ChainSuccession: Codec(37, _encode_succession, _decode_succession),
     ChainStatement: Codec(35, _encode_statement, _decode_statement),
 }

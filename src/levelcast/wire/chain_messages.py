@@ -34,13 +34,24 @@ class ChainHeader(NamedTuple):
     signature: bytes
 
 
+class PriorPlace(NamedTuple):
+    """The last message of a sender in an epoch before; number 0: there is none."""
+
+    epoch: int = 0
+    seq: int = 0
+
+
 class ChainContent(NamedTuple):
     """The payload m: the vector {c_i} of its sender, the members it knows to be convicted, and application packets."""
 
     delivered: tuple[int, ...]
-    """Number of the last message delivered from each member, in the order of the configuration (C-4.2)."""
+    """Number of the last message delivered from each sender, in the order of the configuration (C-4.2)."""
     convicted: tuple[int, ...]
     packets: tuple[bytes, ...]
+    prior: PriorPlace = PriorPlace()
+    """Of a first message of an epoch: after which message of its sender it is delivered."""
+    proofs: tuple[bytes, ...] = ()
+    """Sealed messages of f + 1 members of that epoch whose vectors state that they have delivered `prior`."""
 
 
 class ChainMessage(NamedTuple):
@@ -90,6 +101,42 @@ class DeliveredRow(NamedTuple):
     seq: int
     digest: bytes
     content_digest: bytes
+
+
+class EpochKey(NamedTuple):
+    """A member or sender of an epoch, with its public key."""
+
+    node: int
+    key: bytes
+
+
+class EpochRecord(NamedTuple):
+    """The set of one epoch: members in the order of their turns, and senders outside the group."""
+
+    epoch: int
+    members: tuple[EpochKey, ...]
+    outside: tuple[EpochKey, ...] = ()
+
+    @property
+    def keys(self) -> dict[int, bytes]:
+        """Public keys by node."""
+        return {each.node: each.key for each in (*self.members, *self.outside)}
+
+
+class EpochVote(NamedTuple):
+    """The signature of a member of the epoch before under an epoch record."""
+
+    member: int
+    signature: bytes
+
+
+class ChainSuccession(NamedTuple):
+    """An epoch record with signatures of members of the epoch before, which is `epoch`; Q of them put it in force."""
+
+    sender: int
+    epoch: int
+    record: EpochRecord
+    votes: tuple[EpochVote, ...]
 
 
 class ChainStatement(NamedTuple):

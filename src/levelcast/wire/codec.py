@@ -18,7 +18,7 @@ bytes.
                            quantile, last u64, arrived 32 bytes, least delay of the last seconds in µs i32, −2³¹ if
                            unknown]
     22 ReleaseRow receiver needs in µs u32: 0.5, 0.99 and 0.999 quantile, [second u64, slots u32, late u32, longest u32]
-    32 to 35               chain multicast: see `levelcast.wire.chain_codec`
+    32 to 35, 37           chain multicast: see `levelcast.wire.chain_codec`
 
     23 to 31               wide-area groups: see `levelcast.wire.wide_codec`
     36 Parity    source    incarnation u64, first u64, packets u16, step u16, XOR of their datagrams (the rest)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-from levelcast.wire.chain_messages import ChainEvidence, ChainMessage, ChainRequest, ChainStatement
+from levelcast.wire.chain_messages import ChainEvidence, ChainMessage, ChainRequest, ChainStatement, ChainSuccession
 from levelcast.wire.wide_messages import WideMessage
 
 UNIT_NS = 100_000
@@ -513,4 +513,5 @@ Message = (
     | ChainRequest
     | ChainEvidence
     | ChainStatement
+    | ChainSuccession
 )

@@ -246,6 +246,9 @@ def _chain_rows(summary: Summary) -> dict[str, object]:
         "conflicting versions": summary.shadows,
         "convictions": summary.convictions,
         "refused": summary.refused,
+        "delivered from senders outside the group": summary.from_outside,
+        "changes of epoch": summary.epochs,
+        "first messages delivered after one of an epoch before": summary.orders_across_epochs,
         "liveness, fraction of the bound: p50 / p99 / max": " / ".join(
             f"{summary.liveness_quantile(share):.2f}" for share in (0.5, 0.99, 1.0)
         ),

@@ -35,6 +35,12 @@ TABLES = (
                 "127.0.0.1, if no node has a `host`",
             ),
             FileKey(
+                "detours",
+                "without multicast: send packets over a node, too, where that is 10 % and 10 ms shorter; where a path "
+                "is cut, that is always done",
+                "false",
+            ),
+            FileKey(
                 "packet",
                 "maximum datagram size for records of a floor, in bytes",
                 f"{Carriage().packet_bytes}; {OVERLAY_PACKET:,} with another transport than multicast",
@@ -73,4 +79,4 @@ def read(root: Fields, draft: Draft) -> None:
         rate_bytes=fields.size("rate"),
     )
     draft.add(core=replace(draft.network.core, **place), carriage=Carriage(**carriage))
-    draft.add(transport=transport, operator=fields.host("operator"))
+    draft.add(transport=transport, operator=fields.host("operator"), **known(detours=fields.flag("detours")))

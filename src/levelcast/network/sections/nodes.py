@@ -21,8 +21,11 @@ from levelcast.network.model import (
     SecondaryNode,
     Stripe,
 )
+from levelcast.network.packet_routes import packet_routes
 from levelcast.network.sections.draft import ID_LIMIT, Draft
 from levelcast.network.symbols import LARGEST_ID, symbols_of
+from levelcast.timing.packet_tree import NoTreeError
+from levelcast.units import show_rate
 from levelcast.wire.group_codec import MAX_GROUP
 from levelcast.wire.membership import MAX_MEMBERS
 
@@ -46,8 +49,15 @@ _ADDRESS = (
         "port",
     ),
 )
+_UPLINK = FileKey(
+    "uplink",
+    'capacity for packets of floors, with transport `"unicast"` and `rate` in `[core]`; where it is too small for one '
+    "copy to each receiver, packets take a tree ([cloud.md](cloud.md#uplinks))",
+    "enough",
+    "rate in bit/s",
+)
 TABLES: tuple[FileTable, ...] = (
-    FileTable("[[receiver]]", (*_NODE, *_ADDRESS), f"a primary; from 1 to {MAX_MEMBERS} of them"),
+    FileTable("[[receiver]]", (*_NODE, *_ADDRESS, _UPLINK), f"a primary; from 1 to {MAX_MEMBERS} of them"),
     FileTable(
         "[[secondary]]",
         (
@@ -77,6 +87,7 @@ TABLES: tuple[FileTable, ...] = (
             FileKey("stripe", "its stripe", "the first", "name of a stripe"),
             FileKey("symbols", "symbols traded there", NONE),
             *_ADDRESS,
+            _UPLINK,
         ),
     ),
     FileTable(
@@ -127,6 +138,9 @@ def read(root: Fields, draft: Draft) -> None:
     nodes = [*receiver_nodes, *server_nodes, *floor_nodes, *secondary_nodes]
     _check_nodes(nodes, ids, draft.report)
     draft.add(addresses={node.name: node.address for node in nodes if node.name and node.address != NodeAddress()})
+    uplinks = {node.name: node.fields.bit_rate("uplink") for node in (*receiver_nodes, *floor_nodes)}
+    draft.add(uplinks={name: uplink for name, uplink in uplinks.items() if name and uplink})
+    draft.check_later(partial(_check_uplinks, draft, {node.name: node.fields for node in nodes if node.name}))
     draft.check_later(partial(_check_addresses, draft, {node.name: node.fields for node in nodes if node.name}))
     for node, first, number in _repeated((floor.publisher for floor in floors), floor_nodes):
         node.fields.problem("publisher", f"has publisher {number}, which {first.fields.label} already has")
@@ -239,6 +253,31 @@ def _check_addresses(draft: Draft, fields_of: Mapping[str, Fields]) -> None:
     if network.core.port + ports_on_loopback(network) > ID_LIMIT + 1:
         need = ports_on_loopback(network)
         draft.report.add(("core", "port"), f"[core] port must leave {need} ports for all nodes, up to {ID_LIMIT}")
+
+
+def _check_uplinks(draft: Draft, fields_of: Mapping[str, Fields]) -> None:
+    """Check that packets can be sent within the uplinks."""
+    network = draft.network
+    first = next(iter(network.uplinks), None)
+    if draft.report.problems or first is None:
+        return
+    if network.transport != "unicast":
+        fields_of[first].problem("uplink", f'needs transport = "unicast" in [core], not "{network.transport}"')
+        return
+    rate = network.carriage.rate_bytes
+    if rate is None:
+        fields_of[first].problem("uplink", "needs `rate` in [core]: the maximum rate of one floor per second")
+        return
+    try:
+        packet_routes(network)
+    except NoTreeError as error:
+        floor = next(each for each in network.floors if each.id == error.root)
+        copies = f"{error.needed} copies of {show_rate(rate)}"
+        fields_of[floor.name].problem(
+            "uplink",
+            f"has packets for which the uplinks fit no tree: they need {copies}, and there is room for {error.room}; "
+            "raise an uplink, or lower `rate` in [core]",
+        )
 
 
 def _read_instruments(root: Fields, floors: tuple[Floor, ...]) -> dict[str, int]:

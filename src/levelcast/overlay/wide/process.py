@@ -28,11 +28,12 @@ from levelcast.overlay.wide.assembly import Assembly
 from levelcast.overlay.wide.causal import CausalHistory, CausalQueue, members_of
 from levelcast.overlay.wide.config import GroupConfig
 from levelcast.overlay.wide.entries import Entry, backoff, watch
+from levelcast.overlay.wide.founding import Founding
 from levelcast.overlay.wide.plan import MessagePlan
 from levelcast.overlay.wide.plan_cache import PlanCache
 from levelcast.overlay.wide.receipts import Life, ReceiptFloor, Receipts
 from levelcast.overlay.wide.signs import Signs
-from levelcast.overlay.wide.statements import EarlyStatements, StatementOutbox
+from levelcast.overlay.wide.statements import MAX_TOGETHER, EarlyStatements, StatementOutbox
 from levelcast.overlay.wide.views import ViewChange
 from levelcast.protocol.effects import Effect, Send, WideDeliver, WideInstall, WideSettle
 from levelcast.protocol.machine import Machine
@@ -69,9 +70,19 @@ class GroupProcess(Machine):
     )
 
     def __init__(
-        self, config: GroupConfig, process: int, now: int, *, incarnation: int = 0, joins: bool = False
+        self,
+        config: GroupConfig,
+        process: int,
+        now: int,
+        *,
+        incarnation: int = 0,
+        joins: bool = False,
+        founds: bool = False,
     ) -> None:
-        """`incarnation` must be higher than in every earlier life of the process. Without `joins` it is in view 1."""
+        """`incarnation` must be higher than in every earlier life of the process. Without `joins` it is in view 1.
+
+        With `joins` and `founds` the processes form view 1, unless the group runs already; then this one joins it.
+        """
         self.config, self.process, self.incarnation = config, process, incarnation
         self._receipts = Receipts(process)
         self.removed = False
@@ -95,6 +106,7 @@ class GroupProcess(Machine):
         self._timer_numbers = count()
         self._signs = Signs(config, process)
         self._views = ViewChange(config, process, self._held_of_removed, lambda: self._receipts.number, self._install)
+        self._founding = Founding(config, process, incarnation, now) if founds else None
         self._requested_ns = now - config.exchange_ns
         self.wake_ns: int | None = now
         if not joins:
@@ -126,6 +138,16 @@ class GroupProcess(Machine):
     def is_idle(self) -> bool:
         """Return whether everything that was sent or received here is known to be received by all."""
         return not self.entries and not self._queued
+
+    @property
+    def is_flushed(self) -> bool:
+        """Return whether everything that was sent here is known to be received by all."""
+        return not self._queued and self._receipts.own.settled == self._receipts.number
+
+    @property
+    def all_leave(self) -> bool:
+        """Return whether this process and all other members have requested to leave: nobody forms another view."""
+        return self._may_leave() and set(self.members) - {self.process} <= self._views.leaving
 
     @property
     def room(self) -> int:
@@ -204,7 +226,7 @@ class GroupProcess(Machine):
             return
         if isinstance(message, WideRequest):
             if message.sender in self.config.matrix.processes:
-                self._views.request(message)
+                self._on_request(message)
             return
         if not self.life or not isinstance(message, MEMBER_KINDS):
             return
@@ -506,9 +528,38 @@ class GroupProcess(Machine):
 
     def _confirm(self, to: int, statements: tuple[WideStatement, ...]) -> None:
         floor = self._receipts.own
-        self._send(to, WideConfirm(self.process, self.generation, floor.settled, floor.closed, statements))
+        for at in range(0, max(len(statements), 1), MAX_TOGETHER):
+            some = statements[at : at + MAX_TOGETHER]
+            self._send(to, WideConfirm(self.process, self.generation, floor.settled, floor.closed, some))
 
     # -- membership ---------------------------------------------------------------------------------------
+
+    def missing(self, now: int) -> tuple[int, ...]:
+        """Return the processes that are awaited before the first view."""
+        return self._founding.missing(now) if self._founding is not None and not self.life else ()
+
+    def _on_request(self, request: WideRequest) -> None:
+        """Note a request to join or to leave; repeat the view to a member that has missed it."""
+        if not self.life and self._founding is not None:
+            self._founding.hear(request, self._now)
+        self._views.request(request)
+        known = {member.process: member for member in self._views.members}.get(request.sender)
+        if known is None or request.leaves or known.incarnation != request.incarnation:
+            return
+        if self._signs.may_send_view(request.sender, self._now):
+            self._send_view(request.sender)
+
+    def _send_view(self, to: int) -> None:
+        content = WideContent(self._views.members, tuple(sorted(self._receipts.orphans)))
+        self._effects.append(Send(to, WideView(self.process, self.generation, content)))
+
+    def _found(self, founding: Founding) -> None:
+        """Send the first view, and enter it, when all processes have requested it."""
+        content = founding.content(self._now)
+        if content is not None:
+            others = (each for each in self.config.members if each != self.process)
+            self._effects += [Send(each, WideView(self.process, 1, content)) for each in others]
+            self._install(1, content)
 
     def _keep_membership(self) -> None:
         """Request to join or leave, send signs of life, and replace the view if there is a reason."""
@@ -518,6 +569,8 @@ class GroupProcess(Machine):
             request = WideRequest(self.process, self.generation, self.incarnation, bool(self.life))
             peers = self.members if self.life else config.matrix.processes
             self._effects += [Send(each, request) for each in peers if each != self.process]
+        if not self.life and self._founding is not None:
+            self._found(self._founding)
         if not self.life:
             return
         for peer in self._signs.due(self.members, now):
@@ -532,8 +585,7 @@ class GroupProcess(Machine):
         if not self._signs.may_send_view(sender, self._now):
             return
         if view < self.generation:
-            content = WideContent(self._views.members, tuple(sorted(self._receipts.orphans)))
-            self._effects.append(Send(sender, WideView(self.process, self.generation, content)))
+            self._send_view(sender)
         else:
             self._confirm(sender, ())
 

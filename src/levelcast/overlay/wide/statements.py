@@ -10,6 +10,8 @@ MAX_EARLY = 4_096
 """Maximum number of messages of which statements are kept that arrived before the message."""
 MAX_RIDING = 64
 """Maximum number of statements that ride on one message."""
+MAX_TOGETHER = 72
+"""Maximum number of statements in one datagram of their own, which is not fragmented then."""
 
 
 class EarlyStatements:

@@ -13,6 +13,7 @@
 | mute | states that it has delivered nothing |
 | flood | sends undeliverable messages: far ahead, in many versions, with unknown digests, oversized |
 | boaster | states deliveries that never happened |
+| hoarder | states nothing, and fills the window with large messages that can never be delivered |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -24,19 +25,25 @@ from typing import ClassVar
 
 from levelcast.byzantine.config import ChainConfig
 from levelcast.byzantine.digests import Author, cite
+from levelcast.byzantine.epochs import EpochMember
 from levelcast.byzantine.member import ChainMember
-from levelcast.byzantine.signatures import KeyedHash
+from levelcast.byzantine.outside import OutsideSender
+from levelcast.byzantine.signatures import KeyedHash, Signer
 from levelcast.protocol.effects import GROUP, Effect, Send
 from levelcast.protocol.machine import Machine
-from levelcast.wire.chain_codec import pack_content, unpack_content
+from levelcast.wire.chain_codec import epoch_bytes, pack_content, unpack_content
 from levelcast.wire.chain_messages import (
     ChainContent,
     ChainEvidence,
     ChainMessage,
     ChainRequest,
     ChainStatement,
+    ChainSuccession,
     Citation,
     DeliveredRow,
+    EpochRecord,
+    EpochVote,
+    PriorPlace,
 )
 from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import Message, Repair
@@ -49,10 +56,13 @@ class Liar(Machine):
 
     LISTENS = ChainMember.LISTENS
 
-    def __init__(self, config: ChainConfig, me: int, make: MakeMember, rng: Random) -> None:
+    def __init__(
+        self, config: ChainConfig, me: int, make: MakeMember, rng: Random, signer: Signer | None = None
+    ) -> None:
+        """`signer` has the key of a real process."""
         self.config, self.me, self.rng = config, me, rng
         self.member = make()
-        self.author = Author(me, config.domain, config.epoch, KeyedHash(me))
+        self.author = Author(me, config.domain, config.epoch, signer or KeyedHash(me))
         self.others = [each for each in config.members if each != me]
         self.wake_ns: int | None = self.member.wake_ns
 
@@ -112,8 +122,10 @@ class TwoFaced(Liar):
 
     PARTS: ClassVar[int] = 2
 
-    def __init__(self, config: ChainConfig, me: int, make: MakeMember, rng: Random) -> None:
-        super().__init__(config, me, make, rng)
+    def __init__(
+        self, config: ChainConfig, me: int, make: MakeMember, rng: Random, signer: Signer | None = None
+    ) -> None:
+        super().__init__(config, me, make, rng, signer)
         self.faces = [self.member, *(make() for _ in range(self.PARTS - 1))]
         parts = self.PARTS
 
@@ -163,8 +175,10 @@ class Withholding(Liar):
 
 
 class Late(Liar):
-    def __init__(self, config: ChainConfig, me: int, make: MakeMember, rng: Random) -> None:
-        super().__init__(config, me, make, rng)
+    def __init__(
+        self, config: ChainConfig, me: int, make: MakeMember, rng: Random, signer: Signer | None = None
+    ) -> None:
+        super().__init__(config, me, make, rng, signer)
         self._held: list[tuple[int, int, Effect]] = []
         self._number = 0
 
@@ -202,8 +216,10 @@ class Unseen(Liar):
 
 
 class Forger(Liar):
-    def __init__(self, config: ChainConfig, me: int, make: MakeMember, rng: Random) -> None:
-        super().__init__(config, me, make, rng)
+    def __init__(
+        self, config: ChainConfig, me: int, make: MakeMember, rng: Random, signer: Signer | None = None
+    ) -> None:
+        super().__init__(config, me, make, rng, signer)
         self._seen: list[ChainMessage] = []
 
     def invent(self, batch: list[Message], now: int) -> Iterable[Effect]:
@@ -252,7 +268,7 @@ def false_statement(liar: Liar) -> ChainStatement:
     vector = liar.member.chain.ledger.vector
     rows = [
         DeliveredRow(member, count + 1, liar.rng.randbytes(32), liar.rng.randbytes(32))
-        for member, count in zip(liar.config.members, vector, strict=True)
+        for member, count in zip(liar.config.senders, vector, strict=True)
     ]
     return liar.author.statement(rows)
 
@@ -268,7 +284,7 @@ class Thin(Liar):
 
 class Mute(Liar):
     def own(self, message: ChainMessage, now: int) -> Iterable[Effect]:
-        return (Send(GROUP, self.signed(message, delivered=(0,) * self.config.n)),)
+        return (Send(GROUP, self.signed(message, delivered=(0,) * len(self.config.senders))),)
 
 
 class Flood(Liar):
@@ -282,6 +298,25 @@ class Flood(Liar):
             acks = [Citation(rng.choice(self.others), rng.randint(1, seq), rng.randbytes(32)) for _ in range(3)]
             packets = (rng.randbytes(rng.choice((10, 1_000, 20_000))),)
             yield Send(rng.choice((GROUP, *self.others)), self.signed(message, packets=packets, acks=acks, seq=seq))
+
+
+class Hoarder(Liar):
+    """States nothing, and sends as much as may be: every number of the window but the next one, in full size.
+
+    Each cites other versions of its own numbers, which it sends to whoever asks: `Flood` is convicted, this is not.
+    """
+
+    CITED: ClassVar[int] = 40
+    BYTES: ClassVar[int] = 40_000
+
+    def own(self, message: ChainMessage, now: int) -> Iterable[Effect]:
+        rng = self.rng
+        first = self.member.chain.ledger.count(self.me) + 2
+        yield Send(GROUP, self.signed(message, delivered=(0,) * len(self.config.senders)))
+        seq = first + rng.randint(self.config.window // 2, self.config.window - 2)
+        cited = [Citation(self.me, rng.randint(first, seq), rng.randbytes(32)) for _ in range(self.CITED)]
+        packets = (rng.randbytes(self.BYTES),)
+        yield Send(GROUP, self.signed(message, packets=packets, acks=cited, seq=seq))
 
 
 class Boaster(Liar):
@@ -299,9 +334,9 @@ class Boaster(Liar):
 
     def _invented(self, request: ChainRequest) -> Message:
         """Return a statement about an own version of what the other member lacks, and send that version before."""
-        if self.rng.random() < 0.5 or len(request.delivered) != self.config.n:
+        if self.rng.random() < 0.5 or len(request.delivered) != len(self.config.senders):
             return false_statement(self)
-        index = self.config.members.index(self.me)
+        index = self.config.senders.index(self.me)
         content = pack_content(unpack_content(self._content())._replace(packets=(b"invented",)))
         message = self.author.message(request.delivered[index] + 1, 0, content, ())
         ref = cite(message.header, self.config.domain, self.config.epoch)
@@ -310,6 +345,70 @@ class Boaster(Liar):
 
     def _content(self) -> bytes:
         return pack_content(ChainContent(self.member.chain.ledger.vector, (), ()))
+
+
+class ForkingMember(EpochMember):
+    """Votes for every record that it sees, and for one of its own, each towards a part of the group (rule E-2)."""
+
+    def propose(self, record: EpochRecord) -> bool:
+        if not super().propose(record):
+            return False
+        other = record._replace(members=record.members[1:] + record.members[:1])
+        for number, each in enumerate(self.records[self.epoch].members):
+            if number % 2 and each.node != self.me:
+                vote = EpochVote(self.me, self._signer.sign(epoch_bytes(other, self._base.domain)))
+                self._outbox.append(Send(each.node, ChainSuccession(self.me, self.epoch, other, (vote,))))
+        return True
+
+
+class OutsideLiar(Machine):
+    """A sender outside the group that lies: two versions, one member only, a gap, acknowledgements, no such prior."""
+
+    LISTENS = OutsideSender.LISTENS
+
+    def __init__(self, config: ChainConfig, sender: OutsideSender, rng: Random) -> None:
+        self.config, self.member, self.rng = config, sender, rng
+        self._author = Author(sender.me, config.domain, config.epoch, KeyedHash(sender.me))
+        self._lie = rng.choice((self._two_versions, self._to_one, self._gap, self._cites, self._names_nothing))
+        self.wake_ns: int | None = sender.wake_ns
+
+    def submit(self, packets: Iterable[bytes]) -> None:
+        self.member.submit(packets)
+
+    def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
+        effects: list[Effect] = []
+        for effect in self.member.step(batch, now):
+            if isinstance(effect, Send) and isinstance(effect.message, ChainMessage):
+                effects += self._lie(effect.message)
+            else:
+                effects.append(effect)
+        self.wake_ns = self.member.wake_ns
+        return effects
+
+    def _two_versions(self, message: ChainMessage) -> Iterable[Effect]:
+        other = pack_content(unpack_content(message.content)._replace(packets=(b"another",)))
+        second = self._author.message(message.header.seq, 0, other, ())
+        for number, member in enumerate(self.config.members):
+            yield Send(member, second if number % 2 else message)
+
+    def _to_one(self, message: ChainMessage) -> Iterable[Effect]:
+        yield Send(self.rng.choice(self.config.members), message)
+
+    def _gap(self, message: ChainMessage) -> Iterable[Effect]:
+        if message.header.seq != 2:
+            yield Send(GROUP, message)
+
+    def _cites(self, message: ChainMessage) -> Iterable[Effect]:
+        yield Send(GROUP, message)
+        cited = [Citation(self.rng.choice(self.config.members), self.rng.randint(1, 9), self.rng.randbytes(32))]
+        yield Send(GROUP, self._author.message(message.header.seq + 1, 0, message.content, cited))
+
+    def _names_nothing(self, message: ChainMessage) -> Iterable[Effect]:
+        """Name a message of the epoch before that does not exist."""
+        content = unpack_content(message.content)
+        prior = PriorPlace(max(1, self.config.epoch - 1), 1_000_000)
+        false = pack_content(content._replace(prior=prior, proofs=()))
+        yield Send(GROUP, self._author.message(message.header.seq, 0, false, ()))
 
 
 STYLES: Mapping[str, type[Liar]] = {
@@ -325,4 +424,5 @@ STYLES: Mapping[str, type[Liar]] = {
     "mute": Mute,
     "flood": Flood,
     "boaster": Boaster,
+    "hoarder": Hoarder,
 }

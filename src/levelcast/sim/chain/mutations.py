@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from levelcast.byzantine import catchup, fetch, graph, member, multicast
+from levelcast.byzantine import catchup, epochs, fetch, graph, member, multicast
 from levelcast.byzantine.catchup import StatedDeliveries
 from levelcast.byzantine.config import ChainConfig
 from levelcast.byzantine.conviction import Convictions
+from levelcast.byzantine.epochs import EpochMember
 from levelcast.byzantine.fetch import Fetcher
 from levelcast.byzantine.graph import Graph, VersionNode
 from levelcast.byzantine.multicast import ChainMulticast
@@ -98,10 +99,28 @@ CHAIN_MUTATIONS: dict[str, Mutation] = dict(
                 (graph, "is_settled_for", _never)),
         _clause("old-versions-refused", "B10", "C-10", "a second version of what is delivered is not looked at",
                 (member, "is_looked_at", _never)),
+        _clause("citations-unlimited", "G1", "C-10", "a member keeps whatever versions a message cites",
+                (graph, "has_cited_enough", _never)),
         _clause("acknowledged-not-journaled", "J1", "C-2", "what a message acknowledges is not journaled before it",
                 (ChainMulticast, "_journal_acknowledged", _nothing)),
+        # A sender outside the group has no bit of its own, so this one takes that of nobody.
+        _clause("outsider-counts", "X1", "MR §3", "what a sender outside the group acknowledges counts as a chain",
+                (Graph, "_own_bit", lambda self, sender: self._bit.get(sender, 1 << 62)),
+                (member, "is_from_outside", _always)),
+        _clause("outsider-acknowledges", "X2", "MR §3", "a sender outside the group may acknowledge messages",
+                (member, "is_from_outside", _always)),
+        _clause("fewer-votes", "E1", "E-1", "a record is in force with Q − 1 votes",
+                (epochs, "is_in_force", lambda votes, quorum: votes >= quorum - 1)),
+        _clause("second-successor", "E1", "E-2", "a member signs every record that is proposed",
+                (epochs, "may_sign", _always)),
+        _clause("votes-unchecked", "E1", "E-1", "the signatures of a succession are not checked",
+                (EpochMember, "_holds", _always)),
+        _clause("prior-unproved", "E3", "E-4", "a first message may name any message of an epoch before",
+                (EpochMember, "is_proved", _always)),
+        _clause("epochs-unordered", "E4", "E-5", "a first message is delivered before the one that it names",
+                (epochs, "is_ordered_by_epoch", _never)),
         _clause("signature-unchecked", "F1", "C-1", "the signature of a message is not checked",
-                (member, "header_holds", _always)),
+                (member, "signature_holds", _always)),
         _clause("content-unsigned", "F2", "C-1", "the signature does not cover the content",
                 (member, "is_content_signed", _always)),
         _clause("statement-unchecked", "F3", "C-9", "the signature of a statement is not checked",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from levelcast.byzantine.digests import cite
-from levelcast.byzantine.image import ChainImage
+from levelcast.byzantine.epochs import EpochMember
+from levelcast.byzantine.image import EpochsImage
 from levelcast.byzantine.member import ChainMember
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.effects import ChainDeliver, ChainDirect, Effect, Record, Send, ServeDelivered
+from levelcast.protocol.effects import ChainDeliver, ChainDirect, ChainSettled, Effect, Record, Send, ServeDelivered
 from levelcast.protocol.machine import Machine
 from levelcast.sim.engine.disk import Disk
 from levelcast.sim.engine.world import SimNode, World
@@ -34,21 +35,23 @@ class ChainNode(SimNode):
     """Host of one member, honest or not."""
 
     def __init__(self, world: World, node: int, start: Callable[[SimNode], Machine], verify_time: VerifyTime) -> None:
-        super().__init__(world, node, f"member {node}", start, Disk(world.config, 1), ChainMember.LISTENS)
-        self.image = ChainImage()
-        self.log: dict[Citation, ChainMessage] = {}
-        """The versions in the journal and in the log of deliveries."""
-        self._any: dict[tuple[int, int], ChainMessage] = {}
+        super().__init__(world, node, f"member {node}", start, Disk(world.config, 1), EpochMember.LISTENS)
+        self.image = EpochsImage()
+        self.log: dict[tuple[int, Citation], ChainMessage] = {}
+        """The versions in the journal and in the log of deliveries, by epoch."""
+        self._any: dict[tuple[int, int, int], ChainMessage] = {}
         self.packets: list[tuple[int, bytes]] = []
         """What the application has received: (sender, packet)."""
         self.after_step: Callable[[ChainNode], None] | None = None
         self._verify_time = verify_time
         self._verifier_free_ns = 0
 
-    @property
-    def member(self) -> ChainMember | None:
-        """The protocol class of an honest member that runs."""
-        return self.machine if isinstance(self.machine, ChainMember) else None
+    def member_of(self, epoch: int) -> ChainMember | None:
+        """Return the protocol class of an honest member that runs, in one epoch."""
+        machine: Machine | None = self.machine
+        if isinstance(machine, EpochMember):
+            machine = machine.machines.get(epoch)
+        return machine if isinstance(machine, ChainMember) and machine.config.epoch == epoch else None
 
     def arrive(self, *messages: Message) -> None:
         """Deliver messages after the time that their signatures take; one verifier, in order of arrival."""
@@ -56,10 +59,10 @@ class ChainNode(SimNode):
         for message in messages:
             items = message.items if isinstance(message, Repair) else (message,)
             for item in items:
-                if isinstance(item, ChainMessage) and (
-                    not isinstance(machine, ChainMember) or machine.screen(item) is None
-                ):
-                    took_ns += self._verify_time(item)
+                if isinstance(item, ChainMessage):
+                    member = self.member_of(item.epoch)
+                    if member is None or member.screen(item) is None:
+                        took_ns += self._verify_time(item)
         if not took_ns:
             super().arrive(*messages)
             return
@@ -76,11 +79,14 @@ class ChainNode(SimNode):
         if isinstance(effect, Record):
             self.image.apply(effect.entry)
             entry = effect.entry
-            for message in (entry.message,) if isinstance(entry, ChainDirect) else entry.messages:
-                self._log(message)
+            if isinstance(entry, ChainDirect):
+                self._log(entry.message)
+            elif isinstance(entry, ChainSettled):
+                for message in entry.messages:
+                    self._log(message)
         elif isinstance(effect, ChainDeliver):
             row = effect.row
-            self.image.delivered.append(row)
+            self.image.deliver(effect.message.epoch, row)
             self._log(effect.message)
             self.packets += [(row.sender, packet) for packet in effect.packets]
         elif isinstance(effect, ServeDelivered):
@@ -90,13 +96,14 @@ class ChainNode(SimNode):
 
     def _log(self, message: ChainMessage) -> None:
         ref = cite(message.header, self.world.config.domain, message.epoch)
-        self.log[ref] = self._any[ref.sender, ref.seq] = message
+        self.log[message.epoch, ref] = self._any[message.epoch, ref.sender, ref.seq] = message
 
     def _serve_log(self, effect: ServeDelivered) -> None:
         """Send messages from the log of deliveries (C-9)."""
         items: list[ChainMessage] = []
         for ref in effect.versions:
-            message = self.log.get(ref) or self._any.get((ref.sender, ref.seq))
+            epoch = effect.epoch
+            message = self.log.get((epoch, ref)) or self._any.get((epoch, ref.sender, ref.seq))
             if message is not None and sum(len(item.sealed) for item in (*items, message)) <= ANSWER_BYTES:
                 items.append(message)
         if items:

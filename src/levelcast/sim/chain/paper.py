@@ -53,7 +53,7 @@ class PaperRun:
             timeout_ns, hops = self._timeout_ns, self._hops
             return ByTurn(self.config, node.id, START_NS, hops=hops, timeout_ns=timeout_ns, after_slot=after)
 
-        image = node.image if isinstance(node, ChainNode) else None
+        image = node.image.chain(1) if isinstance(node, ChainNode) else None
         assert image is not None
         return ChainMember(self.config, node.id, KeyedHash(node.id), self._verifier, image, START_NS, turns)
 

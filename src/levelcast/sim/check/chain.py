@@ -29,9 +29,13 @@ Place = tuple[int, int]
 class ChainChecker:
     """Watcher that checks every effect of every member."""
 
-    def __init__(self, world: World, honest: Iterable[int], *, domain: int, epoch: int = 1) -> None:
+    def __init__(
+        self, world: World, honest: Iterable[int], *, domain: int, epoch: int = 1, outside: Iterable[int] = ()
+    ) -> None:
+        """`outside` are the honest senders outside the group."""
         self._world, self._domain, self._epoch = world, domain, epoch
         self.honest = frozenset(honest)
+        self.honest_senders = self.honest | frozenset(outside)
         self.multicast: dict[Place, ChainHeader] = {}
         """Headers of honest members by place, the first version of each."""
         self.delivered: dict[Place, bytes] = {}
@@ -58,15 +62,16 @@ class ChainChecker:
     def on_effect(self, node: SimNode, effect: Effect) -> None:
         if isinstance(effect, Send):
             self._note_sent(effect.message)
-            if node.id in self.honest:
+            if node.id in self.honest_senders:
                 self._check_own(node, effect.message)
         elif isinstance(effect, Record) and isinstance(effect.entry, ChainDirect):
             self._note_sent(effect.entry.message)  # a restarted member may cite what it has journaled and not sent
-            if node.id in self.honest and effect.entry.message.header.sender == node.id:
+            own = effect.entry.message.header.sender == node.id and effect.entry.message.epoch == self._epoch
+            if node.id in self.honest_senders and own:
                 header = effect.entry.message.header
                 self.multicast.setdefault((header.sender, header.seq), header)
                 self._contents.setdefault((header.sender, header.seq), effect.entry.message.content)
-        elif isinstance(effect, ChainDeliver) and node.id in self.honest:
+        elif isinstance(effect, ChainDeliver) and node.id in self.honest and effect.message.epoch == self._epoch:
             self._check_delivery(node.id, effect)
 
     # -- MR §3 ---------------------------------------------------------------------------------------------
@@ -84,7 +89,7 @@ class ChainChecker:
             self._caught_up.add(member)
         self._delivered_at[member, sender, seq] = content
         self.deliveries += 1
-        if sender in self.honest:
+        if sender in self.honest_senders:
             sent = self.multicast.get((sender, seq))
             if sent is None or sent.content_digest != content or self._contents[sender, seq] != effect.message.content:
                 raise InvariantBroken("integrity", f"{what}, which that member has not multicast")
@@ -121,15 +126,16 @@ class ChainChecker:
                 self._headers.setdefault(self._ref(item), item.header)
 
     def _check_own(self, node: SimNode, message: Message) -> None:
-        if isinstance(message, ChainEvidence) and message.first.sender in self.honest:
+        if isinstance(message, ChainEvidence) and message.first.sender in self.honest_senders:
             raise InvariantBroken("honest", f"member {node.id} has evidence against {message.first.sender}")
-        if not isinstance(message, ChainMessage) or message.header.sender != node.id:
+        if not isinstance(message, ChainMessage) or message.header.sender != node.id or message.epoch != self._epoch:
             return
         header = message.header
         first = self.multicast.get((node.id, header.seq))
         if first is not None and conflict(first, header):
             raise InvariantBroken("honest", f"member {node.id} signs two versions of message {header.seq}")
-        self._reach(node.id, header.acks)
+        if header.acks:
+            self._reach(node.id, header.acks)
 
     def _reach(self, member: int, refs: Iterable[Citation]) -> None:
         reached, todo = self._reached[member], list(refs)
@@ -159,7 +165,7 @@ class ChainChecker:
 
     def after_step(self, node: ChainNode) -> None:
         """Check Lemma 1 at one member."""
-        machine = node.member
+        machine = node.member_of(self._epoch)
         if machine is None or node.id not in self.honest:
             return
         if self._pending[node.id]:

@@ -8,6 +8,8 @@ losses, the deferral and spacing, and messages to all or to subsets, some of the
 - a process is isolated for a time, and may be removed while it runs;
 - processes join and leave.
 
+In some histories the processes have no view at their start, and form the first one.
+
 A majority of the view always runs. After the faults everything must be received and known to be, within `BOUND_NS`.
 """
 
@@ -53,6 +55,7 @@ class GroupHistory:
         self.name, self.config = self._draw_config()
         processes = [*self._ids, *self._spares]
         delays = {(a, b): self.config.matrix.delay_ns(a, b) for a in processes for b in processes if a != b}
+        self._founds = Random(f"founding {seed}").random() < 0.3
         self.faulty = rng.random() < 0.8
         """Processes fail, join and leave."""
         self._storm = Weather(
@@ -113,12 +116,13 @@ class GroupHistory:
         self.world.nodes[process] = node
 
     def _start(self, node: SimNode) -> Machine:
-        joins = self._incarnations[node.id] > 0 or node.id in self._spares
+        founds = self._founds and node.id not in self._spares
+        joins = self._incarnations[node.id] > 0 or node.id in self._spares or founds
         incarnation = self._incarnations[node.id]
         self._incarnations[node.id] += 1
         if node.id in self._spares:
             incarnation += 1
-        return GroupProcess(self.config, node.id, node.local_ns, incarnation=incarnation, joins=joins)
+        return GroupProcess(self.config, node.id, node.local_ns, incarnation=incarnation, joins=joins, founds=founds)
 
     # -- faults -------------------------------------------------------------------------------------------
 

@@ -87,6 +87,12 @@ class HistoryCounts:
     convictions: int = 0
     refused: int = 0
     """Messages refused by honest members."""
+    from_outside: int = 0
+    """Messages of senders outside the group that honest members delivered."""
+    epochs: int = 0
+    """Epochs of chain multicast that began after the first one."""
+    orders_across_epochs: int = 0
+    """Deliveries of a first message of an epoch that names one of an epoch before."""
 
 
 @dataclass(slots=True)
@@ -164,6 +170,8 @@ class RingHistory(SimulatedRing):
         self.faults_begin_ns = START_NS + 20 * MS
         self.fault_ns = int(rng.uniform(*self.FAULTS_S[config.timing.mode]) * 1000 * MS)
         self.adversary = self._make_adversary()
+        if self.undisturbed:
+            self.world.partial_multicast = None
         self.world.watchers.append(self.adversary)
         self.bound_ns = liveness_bound_ns(config.timing, members, len(self._server_ids))
         self.liveness_ns = 0

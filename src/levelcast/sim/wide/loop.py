@@ -9,30 +9,18 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from random import Random
 
 from levelcast.overlay.wide.config import GroupConfig
+from levelcast.overlay.wide.measure import BufferMeter, GroupFigures, MessageTimes, figures_of, kind_of
 from levelcast.overlay.wide.process import GroupProcess
 from levelcast.protocol.effects import Effect, Send, WideDeliver, WideSettle
 from levelcast.wire.messages import Message
-from levelcast.wire.wide_messages import WideConfirm, WideData, WideId, WideRelay
+from levelcast.wire.wide_messages import WideData, WideId
 
 BEGIN_NS = 1_000_000_000_000
 Lost = Callable[[int], bool]
 """Whether a datagram that is sent at this time is lost."""
-
-
-@dataclass(slots=True)
-class MessageTimes:
-    """Times of one packet, from its sending on."""
-
-    source: int
-    sent_ns: int
-    members: tuple[int, ...]
-    delivered_ns: dict[int, int] = field(default_factory=dict)
-    known_ns: dict[int, int] = field(default_factory=dict)
-    """The time at which a process knows that all have received it."""
 
 
 class GroupLoop:
@@ -54,13 +42,10 @@ class GroupLoop:
         self.sent: Counter[str] = Counter()
         """Datagrams by kind: copies of messages, statements."""
         self.datagrams = 0
-        self.kept_ns: Counter[int] = Counter()
-        """Time for which each process has kept messages, times their number."""
-        self.kept_most = 0
+        self.buffers = {each: BufferMeter() for each in config.members}
         self._jitter_ns, self._lost = jitter_ns, lost or {}
         self._heap: list[tuple[int, int, int, Message | None]] = []
         self._sequence = 0
-        self._kept: dict[int, tuple[int, int]] = dict.fromkeys(config.members, (0, self.now))
         self._actions: list[tuple[int, int, Callable[[], None]]] = []
 
     def submit(self, source: int, payload: bytes = b"", to: Collection[int] | None = None) -> None:
@@ -92,6 +77,10 @@ class GroupLoop:
         """Return whether all messages are known to be received by all, everywhere."""
         return not any(machine.entries for machine in self.processes.values())
 
+    def figures(self) -> GroupFigures:
+        """Return the figures of all messages, which must be received."""
+        return figures_of(self.times.values(), self.sent, self.buffers.values())
+
     def _perform(self, process: int, effects: list[Effect]) -> None:
         machine = self.processes[process]
         for effect in effects:
@@ -101,10 +90,7 @@ class GroupLoop:
                 self.times[effect.id].delivered_ns[process] = self.now
             elif isinstance(effect, WideSettle):
                 self.times[effect.id].known_ns[process] = self.now
-        kept, since_ns = self._kept[process]
-        self.kept_ns[process] += kept * (self.now - since_ns)
-        self._kept[process] = machine.buffered, self.now
-        self.kept_most = max(self.kept_most, machine.buffered)
+        self.buffers[process].set(machine.buffered, self.now)
         if machine.wake_ns is not None:
             self._push(max(machine.wake_ns, self.now), process, None)
 
@@ -123,10 +109,3 @@ class GroupLoop:
     def _push(self, at_ns: int, process: int, message: Message | None) -> None:
         self._sequence += 1
         heapq.heappush(self._heap, (at_ns, self._sequence, process, message))
-
-
-def kind_of(message: Message) -> str:
-    """Return the kind of a datagram, as measurements count them."""
-    if isinstance(message, WideData | WideRelay):
-        return "data"
-    return "statements" if isinstance(message, WideConfirm) else "views"
