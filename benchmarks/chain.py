@@ -320,8 +320,10 @@ def _processes(result: Result, sizes: tuple[int, ...], *, quick: bool) -> GroupT
         "processes: CPU of a message at all members, its share that signatures need, signatures per delivered message"
     )
     result.tables.append(Table(title, columns, rows))
-    s, u, t = (value / 1e3 for value in measured[:3])
-    result.notes.append(f"measured by the processes at n = {sizes[0]}: S {s:.0f} µs, U {u:.0f} µs, T {t:.0f} µs")
+    sign_us, verify_us, transmit_us = (value / 1e3 for value in measured[:3])
+    result.notes.append(
+        f"measured by the processes at n = {sizes[0]}: S {sign_us:.0f} µs, U {verify_us:.0f} µs, T {transmit_us:.0f} µs"
+    )
     return measured
 
 

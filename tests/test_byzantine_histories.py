@@ -13,6 +13,7 @@ import pytest
 from levelcast.byzantine.catchup import StatedDeliveries
 from levelcast.byzantine.config import Reading
 from levelcast.byzantine.digests import Author
+from levelcast.byzantine.fetch import Fetcher
 from levelcast.byzantine.signatures import KeyedHash
 from levelcast.protocol.effects import Effect, Send
 from levelcast.sim.chain.liars import Liar, Withholding
@@ -22,6 +23,7 @@ from levelcast.sim.engine.world import START_NS
 from levelcast.sim.scenarios.chain import ChainHistory
 from levelcast.wire.chain_messages import ChainMessage, DeliveredRow
 from tests.chain_parts import CalmHistory, L, ScriptedGroup
+from tests.epoch_parts import EpochStage, record
 
 P, Q, R, B = 1, 2, 3, 4
 
@@ -171,6 +173,71 @@ def test_b13_what_enough_members_state_is_delivered_without_chains() -> None:
     with CHAIN_MUTATIONS["nothing-stated"].applied():
         assert delivered_by_statements([B, Q]) == []
     assert delivered_by_statements([B, Q]) == [(b"X",)]
+
+
+def b8() -> bool:
+    """Q and R have discarded d, P has not; B cites d; is P's message, which acknowledges B's, acknowledged?"""
+    group = ScriptedGroup()
+    d = group.mcast(P, b"d")
+    group.give_all(d)
+    group.rounds(12)
+    for member in (Q, R):
+        group.members[member].collect()
+        assert group.cite(d) not in group.members[member].graph.nodes
+    x = group.lie(B, 1, b"X", acks=[d])
+    group.give_all(x)
+    m = group.mcast(P, b"M")
+    assert group.cite(x) in group.acks(m)
+    group.give(Q, m)
+    return group.cite(m) in group.acks(group.mcast(Q))
+
+
+def test_b8_an_old_citation_means_the_same_everywhere() -> None:
+    assert b8()
+    with CHAIN_MUTATIONS["digests-discarded"].applied():
+        assert not b8()
+
+
+def b9() -> list[int]:
+    """Q and R acknowledge X, which P has not received. Return whom P asks for it, one after the other."""
+    group = ScriptedGroup()
+    x = group.lie(B, 1, b"X")
+    for member in (Q, R):
+        group.give(member, x)
+        group.give_all(group.mcast(member))
+    fetcher, asked = Fetcher(group.members[P]), list[int]()
+    for _ in range(60):
+        group.now += 10
+        asked += [each.to for each in fetcher.requests(group.now) if isinstance(each, Send)]
+    return asked
+
+
+def test_b9_a_cited_message_is_requested_until_it_comes() -> None:
+    asked = b9()
+    assert set(asked) == {Q, R}
+    assert len(asked) > 4
+    with CHAIN_MUTATIONS["requested-once"].applied():
+        assert len(b9()) == 1
+
+
+def b10() -> int:
+    """Q receives nothing for longer than L, so that it repeats by C-6 what the others have delivered and discarded.
+
+    Return how many of its messages P lacks at the end.
+    """
+    stage = EpochStage(record(1, (P, Q, R, B)), (P, Q, R, B))
+    stage.run(30)
+    stage.passes = lambda sender, to, message: to != Q
+    stage.run(120)
+    stage.passes = lambda sender, to, message: True
+    stage.run(250)
+    return stage.nodes[Q].machines[1].member.seq - stage.nodes[P].machines[1].member.count(Q)
+
+
+def test_b10_an_old_message_that_is_repeated_is_looked_at() -> None:
+    assert b10() < 5
+    with CHAIN_MUTATIONS["old-versions-refused"].applied():
+        assert b10() > 20
 
 
 def j1() -> tuple[bool, bool]:

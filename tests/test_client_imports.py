@@ -26,7 +26,10 @@ HEAVY = ("rich", "typer", "click", "pyarrow", "matplotlib", "pandas", "pyspark",
 EVENT_LOOP = {
     "levelcast.client.async_publisher",
     "levelcast.client.edge_sockets",
+    "levelcast.client.group",
+    "levelcast.client.reliable_multicast",
     "levelcast.client.subscriber",
+    "levelcast.client.trader",
     "levelcast.client.unicast_sockets",
 }
 """The modules that work in the caller's event loop."""
@@ -52,7 +55,7 @@ def test_a_client_module_loads_nothing_of_a_node(module: str) -> None:
         assert among(loaded, ("asyncio",)) == []
 
 
-@pytest.mark.parametrize("name", ["Publisher", "Subscriber"])
+@pytest.mark.parametrize("name", ["Group", "Publisher", "Subscriber"])
 def test_the_public_classes_load_nothing_of_a_node(name: str) -> None:
     loaded = loaded_by(f"import levelcast\nlevelcast.{name}")
     assert among(loaded, (*NODE, *HEAVY)) == []

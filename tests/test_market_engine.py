@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import blake3
 import numpy as np
 import pytest
 
+import levelcast.market.engine as engine_module
 from levelcast.market.engine import BOOK_EVENT, BookFrame, MatchingEngine, SnapshotError, UnknownRules
 from levelcast.market.match_rules import RULES, settings_of
 from levelcast.market.public_events import PublicFeed
 from levelcast.market.synthetic_orders import USD, order_flow, prepared
+from levelcast.native import pure_book_settings
 from levelcast.native.book_codes import BookPhase, BookReason, EventKind, InstrumentSetting
+from levelcast.native.pure_book import BookKernel as PureBook
 from levelcast.records import RecordArray, StatusAction, instruments, orders, statuses, trades
+from tests.book_parts import flow
 
 SECOND = 1_000_000_000
 
@@ -167,9 +172,67 @@ def rules_version(version: int) -> bytes:
 
 def test_rules_of_a_later_release_are_refused_in_one_sentence() -> None:
     tape = Tape(MatchingEngine())
-    assert kinds(tape.frame(SECOND, rules_version(1))) == "U"
-    with pytest.raises(UnknownRules, match="the tape needs version 2 of the rules; this release has 1"):
+    assert kinds(tape.frame(SECOND, rules_version(1), rules_version(0))) == "UR"
+    says = "the tape is in version 2 of the rules; this release computes version 1: use a later release"
+    with pytest.raises(UnknownRules, match=says):
         tape.frame(2 * SECOND, rules_version(2))
+
+
+def later_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make this release one that computes only version 2 of the rules; it starts no new tape with it."""
+    for module in (engine_module, pure_book_settings):
+        monkeypatch.setattr(module, "OLDEST_RULES", 2)
+        monkeypatch.setattr(module, "RULES_VERSION", 2)
+    monkeypatch.setattr(engine_module, "BookKernel", PureBook)
+
+
+def test_later_release_refuses_an_older_tape_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    later_release(monkeypatch)
+    tape = Tape(MatchingEngine())
+    assert kinds(tape.frame(SECOND, definition(), status(StatusAction.TRADING))) == "P"
+    says = "the tape is in version 1 of the rules; this release computes version 2: use an earlier release"
+    with pytest.raises(UnknownRules, match=says):
+        tape.frame(2 * SECOND, order(1, b"B", 100, 5), rules_version(2))
+    newer = Tape(MatchingEngine())
+    assert kinds(newer.frame(SECOND, rules_version(2), order(1, b"B", 100, 5))) == "UR"
+
+
+FIRST_RULES_TAPES = "8488232c2a341f9a01c9879763f334a3659a3bbbbdb20e72f81c9425498500c7"
+FIRST_RULES_EVENTS = "ccac66e50a20c040da871885631aaed33886132d7b34098618262b7b77134a94"
+
+
+def flow_frames(seed: int, accounts: bool) -> list[BookFrame]:
+    """Return a random flow with every type of order as frames of one record each, in the first version of the rules."""
+    frames: list[BookFrame] = []
+    now = SECOND
+    for step in flow(seed, 1_500, accounts):
+        made = b""
+        if step.call == "command" and (step.args[0]["command"][0], int(step.args[0]["order_id"][0])) != (b"P", 0):
+            made = step.args[0].tobytes()
+        elif step.call == "status" and step.args[1] in list(StatusAction):
+            made = status(StatusAction(step.args[1]), step.args[0])
+        elif step.call == "define":
+            instrument, _, lot, _, largest, _, _, collar, _ = step.args
+            collar = 2**63 - 1 if collar < 0 else collar
+            made = definition(instrument, min_lot_size_round_lot=lot, max_trade_vol=largest, max_price_variation=collar)
+        now = max(now, step.args[0]) if step.call == "advance" else now
+        frames.append(BookFrame(len(frames), now, made))
+    return frames
+
+
+def test_events_of_tapes_in_the_first_version_of_the_rules() -> None:
+    """Every release computes these events, or refuses the tape: a change of them is a new version of the rules."""
+    tapes, chains, trades_made = blake3.blake3(), blake3.blake3(), 0
+    for seed in range(8):
+        accounts = seed % 4 != 3
+        engine, frames = MatchingEngine(accounts=accounts), flow_frames(seed, accounts)
+        engine.frames(frames)
+        tapes.update(b"".join(frame.payload for frame in frames))
+        chains.update(engine.chain)
+        trades_made += engine.kernel.trade_count
+    assert trades_made > 500
+    assert tapes.hexdigest() == FIRST_RULES_TAPES, "the generated tapes are other ones: write both hashes anew"
+    assert chains.hexdigest() == FIRST_RULES_EVENTS
 
 
 # Matching rules by name

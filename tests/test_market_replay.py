@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -186,7 +188,7 @@ def test_command_writes_rows_and_a_summary(tmp_path: Path) -> None:
     command = ["book", "replay", str(path), "--format", "lobster", "--levels", "2", "--out", str(out), "--match"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines()[-1] == "Replayed: 3 events of 1 symbols, 1 of 1 trades predicted exactly."
+    assert result.stdout.splitlines()[-1] == "Replayed: 3 events of 1 symbol, 1 of 1 trades predicted exactly."
     rows = pyarrow.parquet.read_table(out).to_pylist()
     assert len(rows) == 3
     assert rows[2] | {"ts_event": 0} == {
@@ -215,7 +217,17 @@ def test_command_fails_when_the_published_book_differs(tmp_path: Path) -> None:
         (NAME.format("message"), b"34200.1,1,1,100\n", "lobster", "columns"),
         ("other.csv", b"34200.1,1,1,100,1000000,1\n", "lobster", "not a LOBSTER file name"),
         ("b.csv", b"a,b,c,d,e,f,g\n1,2,3,4,5,6,7\n", "bitstamp", "the header is not"),
+        ("b.csv", b"(\xb5/\xfd\x00\n\x80\xff", "bitstamp", "the header is not"),
         ("c.csv", b"", "bitstamp", "no order events found"),
+        ("d.dbn.zst", b"(\xb5/\xfd$\x00cut", "dbn", "cannot be read"),
+        (
+            NAME.format("message") + ".gz",
+            gzip.compress(b"34200.1,1,1,100,1000000,1\n" * 99)[:-12],
+            "lobster",
+            "cannot be read",
+        ),
+        ("e.itch", b"\x00\x0cS", "itch", "the file ends in the middle of a message"),
+        ("f.itch", b"\x00\x03no messages at all", "itch", "is not a message of ITCH 5.0"),
     ],
 )
 def test_foreign_and_truncated_files_are_one_sentence(
@@ -224,9 +236,9 @@ def test_foreign_and_truncated_files_are_one_sentence(
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises((UserError, TradeFileError)) as raised:
-        read_flow(path, form, None)
+        read_flow(path, form, date(2019, 12, 30))
     assert says in str(raised.value)
-    result = CliRunner().invoke(app, ["book", "replay", str(path), "--format", form])
+    result = CliRunner().invoke(app, ["book", "replay", str(path), "--format", form, "--date", "2019-12-30"])
     assert (result.exit_code, len(result.stderr.strip().splitlines())) == (2, 1)
 
 

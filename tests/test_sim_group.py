@@ -17,7 +17,7 @@ BREAKS: dict[str, tuple[int, str]] = {
     "predecessors-ignored": (0, "causal order"),
     "constraints-not-carried": (2, "causal order"),
     "no-repair": (0, "no loss"),
-    "no-question": (2, "receipt"),
+    "no-question": (8, "receipt"),
     "duties-of-first-view": (1, "no loss"),
     "removed-still-awaited": (1, "no loss"),
     "lost-one-awaited": (1, "no loss"),

@@ -20,8 +20,15 @@ from pathlib import Path
 from random import Random
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-MODULES = {"_core": (), "_mold": (), "_planner": (), "_seal": ("-lcrypto",)}
-TESTS = ("test_native.py", "test_native_mold.py", "test_native_planner.py", "test_native_seal.py")
+MODULES = {"_book": (), "_core": (), "_mold": (), "_planner": (), "_seal": ("-lcrypto",)}
+TESTS = (
+    "test_native.py",
+    "test_native_book.py",
+    "test_native_pure_book.py",
+    "test_native_mold.py",
+    "test_native_planner.py",
+    "test_native_seal.py",
+)
 FLAGS = ("-g", "-O1", "-std=c11", "-fPIC", "-shared", "-fno-omit-frame-pointer", "-fsanitize=address,undefined")
 OK, FINDING, NO_SANITIZER = 0, 1, 2
 MOST_BYTES = 70_000

@@ -472,6 +472,32 @@ def _keyed() -> tuple[Check, list[bytes]]:
     return check, seeds
 
 
+def _book() -> tuple[Check, list[bytes]]:
+    from levelcast.native.book import BookKernel
+    from levelcast.native.book_codes import COMMAND
+    from levelcast.native.pure_book import BookKernel as PureBook
+    from tests.book_parts import Flow, flow, run_steps
+
+    book = BookKernel()
+    run_steps(book, flow(2, 300))
+    commands = [step.args[0].tobytes() for step in flow(3, 60) if step.call == "command"]
+
+    def check(content: bytes) -> None:
+        try:
+            BookKernel.restore(content).snapshot()
+        except ValueError:
+            assert content != book.snapshot()
+        whole = content[: len(content) // COMMAND.size * COMMAND.size]
+        events = []
+        for make in (BookKernel, PureBook):
+            engine = make()
+            run_steps(engine, Flow(3).begin())
+            events.append(engine.run(whole) + engine.finish())
+        assert events[0] == events[1]
+
+    return check, [book.snapshot(), b"".join(commands), *commands[-3:]]
+
+
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
@@ -484,6 +510,7 @@ TARGETS: dict[str, Target] = {
         Target("fix", "a session delivers valid messages only, and answers with valid ones", _fix),
         Target("network", "a network file is read, or NetworkError says why not", _network),
         Target("sealed", "C and Python seal and open the same packets, and reject the same bytes", _sealed),
+        Target("book", "a snapshot is loaded or refused; C and Python give the same events for any commands", _book),
         Target("keyed", "bytes without the right keys get a reason or KeysError", _keyed),
     )
 }

@@ -35,6 +35,7 @@ _PANELS = {
     "demo": "Demo",
     "network_file": "Network file",
     "live": "Running network",
+    "floor": "Trading floor",
     "keys": "Keys",
     "tape": "Tapes",
     "book": "Order books",
@@ -87,16 +88,24 @@ COMMANDS = {
     "watch": CommandEntry(
         "live.watch:watch", "Print the trades of a region's edge: a table on a terminal, CSV otherwise."
     ),
-    "group": CommandEntry(
-        "live.group:group",
-        "Send messages to all receivers without multicast, with the protocols of wide-area groups.",
-    ),
     "disk": CommandEntry(
         "live.disk:app",
         "Create a node's journal before its first start, and replace it with a new life after its disk is lost.",
     ),
     "probe": CommandEntry(
         "live.probe:app", "Measure delay and loss between sites, from a running network or from published measurements."
+    ),
+    "group": CommandEntry(
+        "live.group:group",
+        "Send messages to all receivers without multicast, with the protocols of wide-area groups.",
+    ),
+    "floor": CommandEntry(
+        "floor.floor:app", "Run a trading floor with FIX order entry and a matching engine, and operate it."
+    ),
+    "account": CommandEntry("floor.account:app", "Manage the accounts of a floor: logins, passwords, money, limits."),
+    "trade": CommandEntry(
+        "floor.trade:trade",
+        "Trade on a floor: place, cancel and replace orders; watch orders and positions.",
     ),
     "keys": CommandEntry(
         "keys.command:app",
@@ -111,7 +120,9 @@ COMMANDS = {
         "tape.audit:audit",
         "Audit recorded tapes for identical order, fair release and timely floors.",
     ),
-    "book": CommandEntry("book.book:app", "Replay order flow through the matching engine, and show order books."),
+    "book": CommandEntry(
+        "book.book:app", "Run the matching engine on order flow, tapes or generated orders; show and serve order books."
+    ),
     "pipeline": CommandEntry(
         "lake.pipeline:app",
         "Load tapes and captures into tables for Spark, DuckDB and pandas; derive bars, best quotes and rates.",

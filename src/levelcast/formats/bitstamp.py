@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from levelcast.formats.columns import Coded, Rows, TradeFileError, prices, refusing, whole_numbers
-from levelcast.formats.csv_parquet import csv_batches
+from levelcast.formats.csv_parquet import csv_batches, header_names
 from levelcast.records import RecordArray
 
 SYMBOL = "BTCUSD"
@@ -32,12 +32,10 @@ def bitstamp_events(path: Path) -> RecordArray:
     """Return all rows of a file."""
     parts = [np.zeros(0, EVENT_ROW)]
     with refusing(path):
+        if (names := header_names(path)) != [""] and tuple(names) != COLUMNS:
+            raise TradeFileError(f"{path}: the header is not {','.join(COLUMNS)}; use Bitstamp's order events")
         for number, batch in enumerate(csv_batches(path, COLUMNS)):
-            if not number:
-                if tuple(batch.slice(0, 1).to_pylist()[0].values()) != COLUMNS:
-                    raise TradeFileError(f"{path}: the header is not {','.join(COLUMNS)}; use Bitstamp's order events")
-                batch = batch.slice(1)
-            parts.append(_rows(path, batch, sum(map(len, parts))))
+            parts.append(_rows(path, batch.slice(0 if number else 1), sum(map(len, parts))))
     found = np.concatenate(parts)
     if not len(found):
         raise TradeFileError(f"{path}: no order events found; check the format")

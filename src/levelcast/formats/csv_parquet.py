@@ -81,7 +81,7 @@ def csv_batches(
 
     with pa.input_stream(str(path), compression="gzip" if path.suffix == ".gz" else None) as stream:
         try:
-            wanted = list(names) if names is not None else _columns(path, _header(path))
+            wanted = list(names) if names is not None else _columns(path, header_names(path))
             reader = csv.open_csv(
                 stream,
                 read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, column_names=names),
@@ -154,7 +154,8 @@ def _refuse_row(path: Path, row: Any, header_lines: int) -> None:
     Rows(path, number, line_of=partial(line_of, path, header_lines)).fail(0, _wrong_width(row))
 
 
-def _header(path: Path) -> list[str]:
+def header_names(path: Path) -> list[str]:
+    """Return the names in the first line of a CSV."""
     with open_capture(path) as file:
         line = next((line for line in iter(file.readline, b"") if line.strip()), b"")
     return [name.strip('"') for name in line.decode("utf-8-sig", "replace").strip("\r\n").split(",")]

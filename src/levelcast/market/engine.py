@@ -5,6 +5,9 @@ their order; other records are ignored. A status record whose `ts_event` is late
 session calendar: it is applied by the first frame with that time. So is the expiration of a definition. Every frame's
 events are appended to a hash chain.
 
+A tape begins in version 1 of the rules, and a record of the treasury changes the version. A frame in a version that
+this release does not compute raises `UnknownRules`.
+
 The bytes of a snapshot end in their BLAKE3 hash. A snapshot and the later frames give the same state, byte for byte,
 as all frames from the first.
 """
@@ -21,7 +24,16 @@ import numpy as np
 
 from levelcast.errors import UserError
 from levelcast.native.book import BookKernel
-from levelcast.native.book_codes import EVENT, NO_SIZE, RULES_VERSION, UNDEFINED, BookPhase, BookReason, EventKind
+from levelcast.native.book_codes import (
+    EVENT,
+    NO_SIZE,
+    OLDEST_RULES,
+    RULES_VERSION,
+    UNDEFINED,
+    BookPhase,
+    BookReason,
+    InstrumentSetting,
+)
 from levelcast.records import (
     INSTRUMENT,
     ORDER,
@@ -57,7 +69,14 @@ class SnapshotError(UserError):
 
 
 class UnknownRules(UserError):
-    """A tape needs rules of a later release."""
+    """A tape is in a version of the rules that this release does not compute. The engine cannot be used any more."""
+
+    def __init__(self, version: int) -> None:
+        known = f"{OLDEST_RULES} to {RULES_VERSION}" if OLDEST_RULES < RULES_VERSION else f"{RULES_VERSION}"
+        release = "a later release" if version > RULES_VERSION else "an earlier release"
+        super().__init__(
+            f"the tape is in version {version} of the rules; this release computes version {known}: use {release}"
+        )
 
 
 class BookFrame(NamedTuple):
@@ -93,10 +112,14 @@ class MatchingEngine:
         for batch in split(frame.payload):
             out += self._apply(batch.kind.rtype, batch.records)
         out.append(self.kernel.finish())
-        octets = b"".join(out)
-        self.chain = blake3.blake3(self.chain + octets).digest()
+        octets = b"".join(filter(None, out))
+        hasher = blake3.blake3(self.chain)
+        hasher.update(octets)
+        self.chain = hasher.digest()
         events: RecordArray = np.frombuffer(octets, BOOK_EVENT)
-        _refuse_unknown_rules(events)
+        for version in events["price"][events["reason"] == BookReason.RULES_VERSION].tolist():
+            if version > 0:
+                raise UnknownRules(version)
         return events
 
     def frames(self, frames: Iterable[BookFrame]) -> None:
@@ -106,13 +129,21 @@ class MatchingEngine:
 
     def _apply(self, rtype: int, records: RecordArray) -> list[bytes]:
         if rtype == RTYPE_ORDER:
-            return [self.kernel.run(records.astype(ORDER, copy=False).tobytes())]
+            commands = records.astype(ORDER, copy=False)
+            self._check_rules(commands[0])
+            return [self.kernel.run(memoryview(np.ascontiguousarray(commands).view(np.uint8)))]
         if rtype == RTYPE_INSTRUMENT:
             for record in records.astype(INSTRUMENT, copy=False):
                 self._define(record)
         if rtype == RTYPE_STATUS:
             return [self._status(record) for record in records.astype(STATUS, copy=False)]
         return []
+
+    def _check_rules(self, first: RecordArray) -> None:
+        """Raise UnknownRules for commands before the first change of a version that is too old."""
+        changes = first["action"] == b"N" and first["command"] == b"P" and first["order_id"] == InstrumentSetting.RULES
+        if self.kernel.rules < OLDEST_RULES and not changes:
+            raise UnknownRules(self.kernel.rules)
 
     def _define(self, record: RecordArray) -> None:
         if record["instrument_id"] == 0:
@@ -191,13 +222,3 @@ def _limits(record: RecordArray) -> tuple[int, int, int, int, int, int, int]:
         given("low_limit_price", UNDEFINED, 0, 0),
         given("max_price_variation", UNDEFINED, -1, 0),
     )
-
-
-def _refuse_unknown_rules(events: RecordArray) -> None:
-    if (events["reason"] == BookReason.RULES_VERSION).any():
-        refused = events[(events["reason"] == BookReason.RULES_VERSION) & (events["kind"] == EventKind.REJECTED)]
-        version = int(refused["price"][0])
-        if version > RULES_VERSION:
-            raise UnknownRules(
-                f"the tape needs version {version} of the rules; this release has {RULES_VERSION}: use a later one"
-            )

@@ -13,6 +13,7 @@ from levelcast.records import RecordArray
 PRIVATE = frozenset(
     {EventKind.REJECTED, EventKind.DEPOSITED, EventKind.WITHDRAWN, EventKind.LIMIT_SET, EventKind.MASS_CANCELLED}
 )
+_IS_PRIVATE = np.isin(np.arange(256), sorted(PRIVATE))
 _ENDS = frozenset({BookPhase.CROSS, BookPhase.CLOSE, BookPhase.UNAVAILABLE})
 
 
@@ -27,34 +28,41 @@ class PublicFeed:
 
     def take(self, events: RecordArray) -> RecordArray:
         """Return the public events of a frame, without owners; held ones follow the end of their round."""
-        out: list[RecordArray] = []
-        for at in range(len(events)):
-            event = events[at : at + 1]
-            kind, instrument = int(event["kind"][0]), int(event["instrument_id"][0])
-            if kind == EventKind.SET:
-                self._note(event)
-            if kind in PRIVATE:
-                continue
-            if kind in (EventKind.PHASE, EventKind.SET) or instrument not in self._sealed:
-                if kind == EventKind.PHASE and int(event["flags"][0]) in _ENDS:
-                    out += self._held.pop(instrument, [])
-                    self._open_round(instrument, over=True)
-                elif kind == EventKind.PHASE:
-                    self._open_round(instrument, over=False)
-                out.append(event)
-            elif instrument in self._over:
-                out.append(event)
-            else:
-                self._held.setdefault(instrument, []).append(event)
-        made = np.concatenate([events[:0], *out])
+        public = events[~_IS_PRIVATE[events["kind"]]]
+        out, start = [events[:0]], 0
+        for at in np.flatnonzero(_changes(public)).tolist():
+            out += [self._open(public[start:at]), *self._change(public[at]), public[at : at + 1]]
+            start = at + 1
+        made = np.concatenate([*out, self._open(public[start:])])
         made["account"] = made["client_order_id"] = 0
         return made
 
-    def _open_round(self, instrument: int, *, over: bool) -> None:
-        (self._over.add if over else self._over.discard)(instrument)
+    def _open(self, events: RecordArray) -> RecordArray:
+        """Return the events that are public at once, and hold the others."""
+        closed = sorted(self._sealed - self._over)
+        if not closed or not len(events):
+            return events
+        held = np.isin(events["instrument_id"], closed) & (events["kind"] != EventKind.SET)
+        for instrument in np.unique(events["instrument_id"][held]).tolist():
+            mine = events[held & (events["instrument_id"] == instrument)]
+            self._held.setdefault(instrument, []).append(mine)
+        public: RecordArray = events[~held]
+        return public
 
-    def _note(self, event: RecordArray) -> None:
-        if int(event["order_id"][0]) != InstrumentSetting.MATCH_RULE:
-            return
-        sealed = int(event["price"][0]) == MatchRule.SEALED
-        (self._sealed.add if sealed else self._sealed.discard)(int(event["instrument_id"][0]))
+    def _change(self, event: np.void) -> list[RecordArray]:
+        """Note a phase or a matching rule; return what becomes public before it."""
+        instrument = int(event["instrument_id"])
+        if event["kind"] == EventKind.SET:
+            (self._sealed.add if event["price"] == MatchRule.SEALED else self._sealed.discard)(instrument)
+            return []
+        if int(event["flags"]) not in _ENDS:
+            self._over.discard(instrument)
+            return []
+        self._over.add(instrument)
+        return self._held.pop(instrument, [])
+
+
+def _changes(events: RecordArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return which events change what is public: phases and matching rules."""
+    rules = (events["kind"] == EventKind.SET) & (events["order_id"] == InstrumentSetting.MATCH_RULE)
+    return np.asarray((events["kind"] == EventKind.PHASE) | rules)

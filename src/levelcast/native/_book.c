@@ -1,8 +1,9 @@
 /* The matching engine, compiled: see levelcast.native.pure_book for what each method does and why.
  *
- * The files of one subject each: _book_state.h (tables and queues), _book_ledger.h, _book_match.h (trading and
- * auctions), _book_entry.h (admission), _book_snapshot.h. An allocation that fails jumps to the method that was called,
- * which raises MemoryError; the book refuses every later call.
+ * The headers have one subject each, most of them that of the module pure_book_NAME.py: _book_state.h (tables, queues),
+ * _book_ledger.h, _book_match.h, _book_auction.h, _book_phases.h, _book_entry.h, _book_settings.h, _book_snapshot.h, and
+ * _book_fetch.h, which loads the caches ahead. An allocation that fails jumps to the method that was called, which
+ * raises MemoryError; the book refuses every later call.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -14,9 +15,17 @@
 
 #include "_book_match.h"
 
+#include "_book_auction.h"
+
+#include "_book_phases.h"
+
 #include "_book_entry.h"
 
+#include "_book_settings.h"
+
 #include "_book_snapshot.h"
+
+#include "_book_fetch.h"
 
 typedef struct {
     PyObject_HEAD
@@ -36,7 +45,7 @@ static inline void apply(Engine *e, const Command *c)
     }
     u32 account_at = NONE;
     if (e->has_accounts) {
-        account_at = map_get(&e->account_map, c->account, 0);
+        account_at = account_get(e, c->account);
         if (account_at == NONE || c->account == 0) {
             refuse(e, c, UNKNOWN_ACCOUNT);
             return;
@@ -70,109 +79,22 @@ static inline void apply(Engine *e, const Command *c)
         replace(e, c);
 }
 
-/* Fetch into the caches what a command some places ahead will need. */
-enum { FAR_AHEAD = 16, AHEAD = 10, CLOSE_AHEAD = 5 };
-
-static inline u64 key_hash(const Command *c) { return hashed(c->account, c->action == 'A' ? c->client : c->original); }
-
-static inline void fetch_far(const Engine *e, const Command *c)
-{
-    __builtin_prefetch(&e->slots[(key_hash(c) >> 32) & e->slot_mask]);
-    if (e->account_map.entries != NULL)
-        __builtin_prefetch(&e->account_map.entries[hashed(c->account, 0) & e->account_map.mask]);
-    if (c->action == 'A' && e->listing_map.entries != NULL)
-        __builtin_prefetch(&e->listing_map.entries[hashed(c->instrument, 0) & e->listing_map.mask]);
-}
-
-static inline void fetch_near(const Engine *e, const Command *c)
-{
-    if (e->account_map.entries != NULL) {
-        const Entry *entry = &e->account_map.entries[hashed(c->account, 0) & e->account_map.mask];
-        if (entry->used) {
-            __builtin_prefetch(&e->accounts.at[entry->value]);
-            __builtin_prefetch((const char *)&e->accounts.at[entry->value] + 64);
-        }
-    }
-    if (c->action == 'A') {
-        const Entry *entry = &e->listing_map.entries[hashed(c->instrument, 0) & e->listing_map.mask];
-        if (entry->used) {
-            const Listing *l = &e->listings.at[entry->value];
-            __builtin_prefetch(l);
-            __builtin_prefetch((const char *)l + 64);
-            if (e->has_accounts && e->balance_map.entries != NULL)
-                __builtin_prefetch(&e->balance_map.entries[hashed(c->account, l->asset) & e->balance_map.mask]);
-        }
-    } else {
-        u64 slot = e->slots[(key_hash(c) >> 32) & e->slot_mask];
-        if (slot) {
-            const Order *o = &e->orders.at[(u32)slot - 1];
-            __builtin_prefetch(o);
-            __builtin_prefetch((const char *)o + 64);
-        }
-    }
-}
-
-static inline void fetch_both_lines(const void *at)
-{
-    __builtin_prefetch(at);
-    __builtin_prefetch((const char *)at + 63);
-}
-
-/* What the structures that `fetch_near` has fetched lead to: balances, levels, the best order of the other side. */
-static inline void fetch_close(const Engine *e, const Command *c)
-{
-    const Listing *l;
-    if (c->action == 'A') {
-        u32 listing = map_get(&e->listing_map, c->instrument, 0);
-        u32 account = e->has_accounts ? map_get(&e->account_map, c->account, 0) : NONE;
-        if (listing == NONE)
-            return;
-        l = &e->listings.at[listing];
-        if (account != NONE) {
-            u32 shares = balance_get(e, c->account, l->asset), cash = e->accounts.at[account].cash_at;
-            if (shares != NONE)
-                fetch_both_lines(&e->balances.at[shares]);
-            if (cash != NONE)
-                fetch_both_lines(&e->balances.at[cash]);
-            if (e->accounts.at[account].seen_at != NONE)
-                __builtin_prefetch(&e->seen.at[e->accounts.at[account].seen_at]);
-        }
-        const Side *other = &l->side[c->side == BUY], *mine = &l->side[c->side != BUY];
-        if (other->n)
-            __builtin_prefetch(&other->levels[other->n - 1]);
-        if (mine->n)
-            __builtin_prefetch(&mine->levels[mine->n - 1]);
-        return;
-    }
-    u32 at = order_get(e, c->account, c->original);
-    if (at == NONE)
-        return;
-    const Order *o = &e->orders.at[at];
-    if (o->account != NONE) {
-        fetch_both_lines(&e->balances.at[o->cash]);
-        if (o->side != BUY)
-            fetch_both_lines(&e->balances.at[o->shares]);
-    }
-    if (o->next != NONE)
-        __builtin_prefetch(&e->orders.at[o->next]);
-    if (o->prev != NONE)
-        __builtin_prefetch(&e->orders.at[o->prev]);
-    l = &e->listings.at[o->listing];
-    __builtin_prefetch(l);
-}
-
 static void run_all(Engine *e, const Command *commands, u64 n)
 {
-    ROOM(e, e->events, n + n / 2);
-    for (u64 i = 0; i < n; i++) {
-        if (i + FAR_AHEAD < n)
-            fetch_far(e, &commands[i + FAR_AHEAD]);
-        if (i + AHEAD < n && e->listing_map.entries != NULL)
-            fetch_near(e, &commands[i + AHEAD]);
-        if (i + CLOSE_AHEAD < n)
-            fetch_close(e, &commands[i + CLOSE_AHEAD]);
-        e->count++;
-        apply(e, &commands[i]);
+    Ahead ring[RING];
+    if (e->events.n + n > e->events.room)
+        event_room(e, n + n / 2);
+    for (u64 i = 0; i < n + NOW; i++) {
+        if (i < n)
+            fetch_slots(e, &commands[i], &ring[i % RING]);
+        if (i >= NEAR && i - NEAR < n)
+            fetch_near(e, &commands[i - NEAR], &ring[(i - NEAR) % RING]);
+        if (i >= CLOSE_BY && i - CLOSE_BY < n)
+            fetch_close(e, &commands[i - CLOSE_BY], &ring[(i - CLOSE_BY) % RING]);
+        if (i >= NOW) {
+            e->count++;
+            apply(e, &commands[i - NOW]);
+        }
     }
 }
 
@@ -180,11 +102,14 @@ static void advance(Engine *e, u64 now)
 {
     if (now > e->now)
         e->now = now;
+    if (e->next_wake > e->now)
+        return;
+    e->next_wake = UINT64_MAX;
     for (u32 i = 0; i < e->listings.n; i++) {
         Listing *l = &e->listings.at[i];
         if (!l->wake || l->wake > e->now)
-            continue;
-        if (l->phase == TRADING) {
+            wake_at(e, l, l->wake);
+        else if (l->phase == TRADING) {
             cross(e, l);
             set_wake(e, l);
         } else
@@ -252,9 +177,16 @@ static int ready(Engine *e)
 
 static PyObject *taken(Engine *e)
 {
-    PyObject *events = PyBytes_FromStringAndSize((const char *)e->events.at, (Py_ssize_t)(e->events.n * sizeof(Event)));
-    if (events != NULL)
-        e->events.n = 0;
+    PyObject *events = e->bytes;
+    u64 n = e->events.n;
+    e->bytes = NULL;
+    e->events.at = NULL;
+    e->events.n = e->events.room = 0;
+    if (n == 0) {
+        Py_XDECREF(events);
+        return PyBytes_FromStringAndSize(NULL, 0);
+    }
+    _PyBytes_Resize(&events, (Py_ssize_t)(n * sizeof(Event)));
     return events;
 }
 
@@ -271,11 +203,13 @@ static void engine_free(Engine *e)
         free(e->listings.at[i].side[0].levels);
         free(e->listings.at[i].side[1].levels);
     }
-    void *all[] = {e->orders.at, e->slots, e->listings.at, e->accounts.at, e->seen.at, e->balances.at, e->assets.at,
-                   e->trades.at, e->events.at, e->due.at, e->some.at, e->lefts.at, e->prices.at, e->listing_map.entries,
-                   e->account_map.entries, e->seen_map.entries, e->balance_map.entries, e->asset_map.entries};
+    void *all[] = {e->orders.at, e->listings.at, e->accounts.at, e->seen.at, e->balances.at, e->assets.at, e->trades.at,
+                   e->due.at, e->some.at, e->lefts.at, e->prices.at, e->order_table.slots,
+                   e->listing_table.slots, e->account_table.slots, e->seen_table.slots, e->balance_table.slots,
+                   e->asset_table.slots};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
+    Py_XDECREF(e->bytes);
 }
 
 static int engine_begin(Engine *e, int accounts, u32 treasury_id)
@@ -283,13 +217,17 @@ static int engine_begin(Engine *e, int accounts, u32 treasury_id)
     memset(e, 0, sizeof *e);
     e->has_accounts = accounts;
     e->treasury = treasury_id;
-    e->rules = RULES_VERSION;
+    e->rules = FIRST_RULES;
     e->unused = NONE;
+    e->next_wake = UINT64_MAX;
     if (setjmp(e->no_memory)) {
         PyErr_NoMemory();
         return -1;
     }
-    slots_make(e, 1024);
+    Table *tables[] = {&e->order_table, &e->listing_table, &e->account_table, &e->seen_table, &e->balance_table,
+                       &e->asset_table};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        table_make(e, tables[i], 16);
     return 0;
 }
 
@@ -325,7 +263,7 @@ static PyObject *book_define(Book *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "a definition needs a positive id, tick and lot, and no negative limit");
         return NULL;
     }
-    u32 at = map_get(&e->listing_map, (u64)instrument, 0);
+    u32 at = listing_get(e, (u64)instrument);
     GUARDED(e, at = at == NONE ? listing_make(e, (u32)instrument, currency) : at);
     Listing *l = &e->listings.at[at];
     l->tick = tick, l->lot = lot, l->smallest = smallest, l->largest = largest;
@@ -378,7 +316,7 @@ static void run_buffer(Engine *e, const u8 *octets, u64 n)
         run_all(e, (const Command *)octets, n);
         return;
     }
-    Command *copy = zeroed(e, AT_ONCE, sizeof *copy);
+    Command *copy = allocated(e, AT_ONCE * sizeof *copy);
     for (u64 i = 0; i < n; i += AT_ONCE) {
         u64 count = n - i < AT_ONCE ? n - i : AT_ONCE;
         memcpy(copy, octets + i * COMMAND_SIZE, count * COMMAND_SIZE);
@@ -422,7 +360,7 @@ static PyObject *book_trace(Book *self, PyObject *args)
         memcpy(&command, (const u8 *)view.buf + at, COMMAND_SIZE);
         run_all(e, &command, 1);
         PUT(e, &ends, e->events.n);
-        put_top(e, &tops, map_get(&e->listing_map, command.instrument, 0), levels);
+        put_top(e, &tops, listing_get(e, command.instrument), levels);
     }
     PyBuffer_Release(&view);
     return Py_BuildValue("NNN", taken(e), taken_bytes(&ends), taken_bytes(&tops));
@@ -446,7 +384,7 @@ static PyObject *book_top(Book *self, PyObject *args)
     Bytes out = {0};
     if (!PyArg_ParseTuple(args, "IL", &instrument, &levels))
         return NULL;
-    GUARDED(&self->engine, put_top(&self->engine, &out, map_get(&self->engine.listing_map, instrument, 0), levels));
+    GUARDED(&self->engine, put_top(&self->engine, &out, listing_get(&self->engine, instrument), levels));
     return taken_bytes(&out);
 }
 
@@ -459,13 +397,27 @@ static void put_orders(Engine *e, Bytes *out, u32 listing)
         save_order(e, out, &e->orders.at[e->some.at[i]]);
 }
 
+static void put_instruments(Engine *e, Bytes *out)
+{
+    for (u64 i = 0; i < e->listings.n; i++)
+        PUT(e, out, e->listings.at[i].id);
+}
+
+static PyObject *book_instruments(Book *self, PyObject *unused)
+{
+    (void)unused;
+    Bytes out = {0};
+    GUARDED(&self->engine, put_instruments(&self->engine, &out));
+    return taken_bytes(&out);
+}
+
 static PyObject *book_orders(Book *self, PyObject *given)
 {
     unsigned long instrument = PyLong_AsUnsignedLong(given);
     Bytes out = {0};
     if (instrument == (unsigned long)-1 && PyErr_Occurred())
         return NULL;
-    GUARDED(&self->engine, put_orders(&self->engine, &out, map_get(&self->engine.listing_map, instrument, 0)));
+    GUARDED(&self->engine, put_orders(&self->engine, &out, listing_get(&self->engine, instrument)));
     return taken_bytes(&out);
 }
 
@@ -487,7 +439,7 @@ static PyObject *book_front(Book *self, PyObject *args)
     Engine *e = &self->engine;
     if (!PyArg_ParseTuple(args, "IIL", &instrument, &side, &count))
         return NULL;
-    GUARDED(e, put_front(e, &out, map_get(&e->listing_map, instrument, 0), (u8)side, count));
+    GUARDED(e, put_front(e, &out, listing_get(e, instrument), (u8)side, count));
     return taken_bytes(&out);
 }
 
@@ -546,6 +498,7 @@ static PyMethodDef book_methods[] = {
     {"trace", (PyCFunction)book_trace, METH_VARARGS, "See levelcast.native.pure_book."},
     {"finish", (PyCFunction)book_finish, METH_NOARGS, "See levelcast.native.pure_book."},
     {"top", (PyCFunction)book_top, METH_VARARGS, "See levelcast.native.pure_book."},
+    {"instruments", (PyCFunction)book_instruments, METH_NOARGS, "See levelcast.native.pure_book."},
     {"orders", (PyCFunction)book_orders, METH_O, "See levelcast.native.pure_book."},
     {"front", (PyCFunction)book_front, METH_VARARGS, "See levelcast.native.pure_book."},
     {"balances", (PyCFunction)book_balances, METH_NOARGS, "See levelcast.native.pure_book."},
@@ -560,7 +513,7 @@ COUNTER(get_now, now)
 COUNTER(get_count, count)
 COUNTER(get_orders, order_count)
 COUNTER(get_trades, trade_count)
-COUNTER(get_live, live)
+COUNTER(get_live, order_table.n)
 COUNTER(get_rules, rules)
 
 static PyGetSetDef book_fields[] = {

@@ -1,11 +1,11 @@
-/* Admission of orders and the commands of the treasury. See pure_book_entry.py and pure_book_settings.py. */
+/* Admission of orders, replacements and mass cancels (M3, M5, M6, M8). See pure_book_entry.py. */
 
 static u8 check_id(Engine *e, Account *account, u64 client)
 {
     u64 gateway = client >> GATEWAY_BITS, count = client & (((u64)1 << GATEWAY_BITS) - 1);
     u32 at = account->seen_at;
     if (at == NONE || account->seen_gateway != gateway) {
-        at = map_get(&e->seen_map, account->number, gateway);
+        at = table_get(e, &e->seen_table, seen_is, account->number, gateway);
         if (at != NONE) {
             account->seen_at = at;
             account->seen_gateway = gateway;
@@ -16,7 +16,7 @@ static u8 check_id(Engine *e, Account *account, u64 client)
     if (at == NONE) {
         at = (u32)e->seen.n;
         PUSH(e, e->seen, ((Seen){account->number, gateway, 0}));
-        map_put(e, &e->seen_map, account->number, gateway, at);
+        table_put(e, &e->seen_table, account->number, gateway, at);
     }
     e->seen.at[at].count = count;
     return OK;
@@ -182,7 +182,7 @@ static u8 check_post_only(const Listing *l, u8 side, i64 bound)
 
 static void new_order(Engine *e, const Command *c, u32 account_at)
 {
-    u32 listing = map_get(&e->listing_map, c->instrument, 0);
+    u32 listing = listing_get(e, c->instrument);
     if (listing == NONE) {
         refuse(e, c, UNKNOWN_INSTRUMENT);
         return;
@@ -201,7 +201,7 @@ static void new_order(Engine *e, const Command *c, u32 account_at)
     if (!reason && (wide)bound * c->size > MAX_NOTIONAL)
         reason = NOTIONAL;
     if (!reason && account != NULL) {
-        shares_at = balance_get(e, account->number, l->asset);
+        shares_at = balance_get(e, account->number, l->id);
         reason = check_limits(e, l, account, shares_at, c->size, (wide)bound * c->size,
                               cash_needed(l, c->side, bound, c->size), c->side == BUY ? 0 : c->size);
     }
@@ -215,13 +215,13 @@ static void new_order(Engine *e, const Command *c, u32 account_at)
     }
     u32 at = order_make(e);
     Order *o = &e->orders.at[at];
-    int stops = c->type == STOP || c->type == STOP_LIMIT;
-    *o = (Order){.bound = bound, .left = c->size, .owner = account ? account->owner : c->account, .account = account_at,
-                 .cash = NONE, .shares = NONE, .listing = listing, .client = c->client, .number = c->account,
-                 .id = e->order_count + 1, .stop = stops ? c->stop : 0, .side = c->side, .type = c->type, .tif = c->tif,
-                 .policy = c->policy, .post_only = c->instruction == POST_ONLY_CODE};
-    o->waits = stops || (c->tif == AT_CLOSE && l->phase != PRE_CLOSE);
-    if (o->tif == TIF_FILL_OR_KILL && !o->waits && !can_fill(e, o)) {
+    int stops = c->type == STOP || c->type == STOP_LIMIT, waits = stops || (c->tif == AT_CLOSE && l->phase != PRE_CLOSE);
+    *o = (Order){.bound = bound, .left = c->size, .filled = 0, .next = NONE, .prev = NONE,
+                 .owner = account ? account->owner : c->account, .account = account_at, .cash = NONE, .shares = NONE,
+                 .listing = listing, .client = c->client, .number = c->account, .id = e->order_count + 1,
+                 .stop = stops ? c->stop : 0, .side = c->side, .type = c->type, .tif = c->tif, .policy = c->policy,
+                 .post_only = c->instruction != 0, .waits = (u8)waits, .where = NOWHERE, .unused = 0};
+    if (c->tif == TIF_FILL_OR_KILL && !waits && !can_fill(e, o)) {
         order_free(e, at);
         refuse(e, c, FILL_OR_KILL);
         return;
@@ -231,9 +231,9 @@ static void new_order(Engine *e, const Command *c, u32 account_at)
         u32 cash_at = cash_of(e, account, l);
         o->cash = cash_at == NONE ? balance_of(e, account->number, l->cash) : cash_at;
         o->shares = shares_at == NONE ? balance_of(e, account->number, l->asset) : shares_at;
-        hold(e, o, o->left);
+        hold(e, o, c->size);
     }
-    tell(e, o->waits ? WAITING : ACCEPTED, o, bound, o->left, 0, 0, OK);
+    tell(e, waits ? WAITING : ACCEPTED, o, bound, c->size, 0, 0, OK);
     place(e, at);
     run_stops(e, listing);
 }
@@ -318,7 +318,7 @@ static void replace(Engine *e, const Command *c)
 
 static void mass_cancel(Engine *e, const Command *c, u32 account_at)
 {
-    u32 only = c->instrument ? map_get(&e->listing_map, c->instrument, 0) : NONE;
+    u32 only = c->instrument ? listing_get(e, c->instrument) : NONE;
     if (c->instrument && only == NONE) {
         refuse(e, c, UNKNOWN_INSTRUMENT);
         return;
@@ -339,131 +339,4 @@ static void mass_cancel(Engine *e, const Command *c, u32 account_at)
         }
     }
     tell_command(e, MASS_CANCELLED, c, gone, OK);
-}
-
-/* Commands of the treasury */
-
-static u32 account_of(Engine *e, u64 number)
-{
-    u32 at = map_get(&e->account_map, number, 0);
-    if (at == NONE) {
-        at = (u32)e->accounts.n;
-        PUSH(e, e->accounts, ((Account){.number = number, .owner = number, .seen_at = NONE, .cash_at = NONE}));
-        map_put(e, &e->account_map, number, 0, at);
-    }
-    return at;
-}
-
-static u8 payment(Engine *e, const Command *c, int sign)
-{
-    u64 key = c->instrument;
-    if (!e->has_accounts || c->account == 0)
-        return UNKNOWN_ACCOUNT;
-    if (c->instrument ? map_get(&e->listing_map, c->instrument, 0) == NONE : c->order_id == 0 || c->order_id >= CURRENCY)
-        return UNKNOWN_INSTRUMENT;
-    if (!c->instrument)
-        key = CURRENCY | c->order_id;
-    if (c->price <= 0 || c->price > MAX_PRICE)
-        return AMOUNT;
-    if (sign < 0) {
-        if (map_get(&e->account_map, c->account, 0) == NONE)
-            return UNKNOWN_ACCOUNT;
-        u32 asset = map_get(&e->asset_map, key, 0);
-        u32 at = asset == NONE ? NONE : balance_get(e, c->account, asset);
-        if (at == NONE || e->balances.at[at].free < c->price)
-            return c->instrument ? SHARES : FUNDS;
-    }
-    account_of(e, c->account);
-    u32 asset = asset_of(e, key);
-    move(e, balance_of(e, c->account, asset), (wide)sign * c->price, 0);
-    e->assets.at[asset].due += (wide)sign * c->price;
-    return OK;
-}
-
-static u8 limit(Engine *e, const Command *c)
-{
-    i64 value = c->price;
-    if (!e->has_accounts || c->account == 0)
-        return UNKNOWN_ACCOUNT;
-    if (c->order_id < OWNER || c->order_id > LOCKED || value < 0 || value > MAX_PRICE)
-        return SETTING;
-    if (c->order_id == ALLOWED || c->order_id == SHORT_LIMIT) {
-        u32 listing = map_get(&e->listing_map, c->instrument, 0);
-        if (listing == NONE)
-            return UNKNOWN_INSTRUMENT;
-        account_of(e, c->account);
-        u32 at = balance_of(e, c->account, e->listings.at[listing].asset); /* may move the balances */
-        Balance *stock = &e->balances.at[at];
-        if (c->order_id == ALLOWED)
-            stock->allowed = value > 0;
-        else if (stock->free + value < 0)
-            return SHARES;
-        else
-            stock->short_limit = value;
-        return OK;
-    }
-    u32 at = account_of(e, c->account); /* may move the accounts */
-    Account *account = &e->accounts.at[at];
-    switch (c->order_id) {
-    case OWNER: account->owner = (u64)value; break;
-    case LARGEST_ORDER: account->largest_order = value; break;
-    case LARGEST_OPEN: account->largest_open = value; break;
-    case ORDERS_PER_SECOND: account->orders_per_second = value; break;
-    case RESTRICTED: account->restricted = value > 0; break;
-    default: account->locked = value > 0;
-    }
-    return OK;
-}
-
-static u8 setting(Engine *e, const Command *c)
-{
-    i64 value = c->price, most = MAX_PRICE;
-    u64 which = c->order_id;
-    if (which == SET_RULES) {
-        if (value <= 0 || value > RULES_VERSION)
-            return VERSION_OF_RULES;
-        e->rules = (u32)value;
-        return OK;
-    }
-    if (which == SET_PRICE_RULE)
-        most = MIDPOINT;
-    if (which == SET_MATCH_RULE)
-        most = DUTCH;
-    if (which >= SETTINGS || value < 0 || value > most)
-        return SETTING;
-    u32 listing = map_get(&e->listing_map, c->instrument, 0);
-    if (listing == NONE)
-        return UNKNOWN_INSTRUMENT;
-    Listing *l = &e->listings.at[listing];
-    if (l->live && which != SET_BAND && which != SET_PAUSE && which != SET_REFERENCE)
-        return SETTING;
-    l->settings[which] = value;
-    if (which == SET_REFERENCE)
-        l->band_reference = value;
-    return OK;
-}
-
-static void treasury(Engine *e, const Command *c)
-{
-    u8 kind = REJECTED, reason;
-    switch (c->command) {
-    case 'H': case 'C': case 'U': case 'E':
-        return;
-    case 'D': case 'W': case 'B': case 'L': case 'P':
-        if (c->publisher != e->treasury) {
-            reason = NOT_TREASURY;
-            break;
-        }
-        kind = c->command == 'D' ? DEPOSITED : c->command == 'W' ? WITHDRAWN : c->command == 'B' ? BUSTED
-             : c->command == 'L' ? LIMIT_SET : WAS_SET;
-        reason = kind == BUSTED ? bust(e, c->order_id) : kind == LIMIT_SET ? limit(e, c) : kind == WAS_SET ? setting(e, c)
-               : payment(e, c, kind == DEPOSITED ? 1 : -1);
-        break;
-    default:
-        reason = ACTION;
-    }
-    if (reason)
-        refuse(e, c, reason);
-    else
-        tell_command(e, kind, c, 0, OK);
 }

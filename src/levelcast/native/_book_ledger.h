@@ -2,24 +2,28 @@
 
 static u32 asset_of(Engine *e, u64 key)
 {
-    u32 at = map_get(&e->asset_map, key, 0);
+    u32 at = table_get(e, &e->asset_table, asset_is, key, 0);
     if (at == NONE) {
         at = (u32)e->assets.n;
         PUSH(e, e->assets, ((Asset){key, 0, 0}));
-        map_put(e, &e->asset_map, key, 0, at);
+        table_put(e, &e->asset_table, key, 0, at);
     }
     return at;
 }
 
-static inline u32 balance_get(const Engine *e, u64 account, u32 asset) { return map_get(&e->balance_map, account, asset); }
+static inline u32 balance_get(const Engine *e, u64 account, u64 key)
+{
+    return table_get(e, &e->balance_table, balance_is, account, key);
+}
 
 static u32 balance_of(Engine *e, u64 account, u32 asset)
 {
-    u32 at = balance_get(e, account, asset);
+    u64 key = e->assets.at[asset].key;
+    u32 at = balance_get(e, account, key);
     if (at == NONE) {
         at = (u32)e->balances.n;
-        PUSH(e, e->balances, ((Balance){0, 0, account, 0, asset, 0}));
-        map_put(e, &e->balance_map, account, asset, at);
+        PUSH(e, e->balances, ((Balance){.account = account, .key = key, .asset = asset}));
+        table_put(e, &e->balance_table, account, key, at);
     }
     return at;
 }
@@ -50,7 +54,7 @@ static inline u32 cash_of(Engine *e, Account *account, const Listing *l)
     u32 at = account->cash_at;
     if (LIKELY(at != NONE && e->balances.at[at].asset == l->cash))
         return at;
-    at = balance_get(e, account->number, l->cash);
+    at = balance_get(e, account->number, CURRENCY | (u64)l->currency);
     if (at != NONE)
         account->cash_at = at;
     return at;
@@ -115,10 +119,10 @@ static u8 bust(Engine *e, u64 number)
     PastTrade *trade = &e->trades.at[(number - 1) % KEPT_TRADES];
     if (trade->busted)
         return ALREADY_BUSTED;
-    const Listing *l = &e->listings.at[map_get(&e->listing_map, trade->listing, 0)];
+    const Listing *l = &e->listings.at[listing_get(e, trade->listing)];
     wide fees = ((wide)trade->buyer_fee + trade->seller_fee) * trade->size;
     wide proceeds = ((wide)trade->price - trade->seller_fee) * trade->size;
-    u32 floor_at = balance_get(e, 0, l->cash);
+    u32 floor_at = balance_get(e, 0, CURRENCY | (u64)l->currency);
     u32 seller = balance_of(e, trade->seller, l->cash), buyer = balance_of(e, trade->buyer, l->asset);
     if (e->balances.at[seller].free < proceeds ||
         e->balances.at[buyer].free + e->balances.at[buyer].short_limit < trade->size ||

@@ -36,7 +36,7 @@ typedef struct { u8 *at; u64 n, room; } Bytes;
 static void put(Engine *e, Bytes *out, const void *from, size_t size)
 {
     if (out->n + size > out->room)
-        out->at = grown(e, out->at, &out->room, out->n + size, 1);
+        out->at = grown(e, out->at, out->n, &out->room, out->n + size, 1);
     memcpy(out->at + out->n, from, size);
     out->n += size;
 }
@@ -144,7 +144,7 @@ static int load_balances(Engine *e, Source *from)
     if (GET(from, n) < 0)
         return -1;
     while (n--) {
-        if (GET(from, b) < 0 || b.asset >= e->assets.n || balance_get(e, b.account, (u32)b.asset) != NONE)
+        if (GET(from, b) < 0 || b.asset >= e->assets.n || balance_get(e, b.account, e->assets.at[b.asset].key) != NONE)
             return -1;
         u32 at = balance_of(e, b.account, (u32)b.asset);
         wide free_, reserved;
@@ -165,7 +165,7 @@ static int load_accounts(Engine *e, Source *from)
     if (GET(from, n) < 0)
         return -1;
     while (n--) {
-        if (GET(from, a) < 0 || map_get(&e->account_map, a.number, 0) != NONE)
+        if (GET(from, a) < 0 || account_get(e, a.number) != NONE)
             return -1;
         u32 at = account_of(e, a.number); /* may move the accounts */
         Account *account = &e->accounts.at[at];
@@ -182,9 +182,9 @@ static int load_accounts(Engine *e, Source *from)
     if (GET(from, n) < 0)
         return -1;
     while (n--) {
-        if (GET(from, seen) < 0 || map_get(&e->seen_map, seen.account, seen.gateway) != NONE)
+        if (GET(from, seen) < 0 || table_get(e, &e->seen_table, seen_is, seen.account, seen.gateway) != NONE)
             return -1;
-        map_put(e, &e->seen_map, seen.account, seen.gateway, (u32)e->seen.n);
+        table_put(e, &e->seen_table, seen.account, seen.gateway, (u32)e->seen.n);
         PUSH(e, e->seen, seen);
     }
     return 0;
@@ -198,7 +198,7 @@ static int load_ledger(Engine *e, Source *from)
     if (GET(from, n) < 0)
         return -1;
     while (n--) {
-        if (GET(from, asset) < 0 || map_get(&e->asset_map, asset.key, 0) != NONE)
+        if (GET(from, asset) < 0 || table_get(e, &e->asset_table, asset_is, asset.key, 0) != NONE)
             return -1;
         u32 at = asset_of(e, asset.key);
         memcpy(&e->assets.at[at].due, asset.due, 16);
@@ -226,7 +226,7 @@ static int load_order(Engine *e, Source *from, u32 listing, int waiting, int buy
     if (!waiting && (s.side == BUY) != buys)
         return -1;
     const Listing *l = &e->listings.at[listing];
-    u32 account = e->has_accounts ? map_get(&e->account_map, s.number, 0) : NONE;
+    u32 account = e->has_accounts ? account_get(e, s.number) : NONE;
     if (e->has_accounts && account == NONE)
         return -1;
     u32 at = order_make(e);
@@ -255,7 +255,7 @@ static u32 listing_make(Engine *e, u32 id, i64 currency)
     made.asset = asset_of(e, id);
     made.cash = asset_of(e, CURRENCY | (u64)currency);
     PUSH(e, e->listings, made);
-    map_put(e, &e->listing_map, id, 0, at);
+    table_put(e, &e->listing_table, id, 0, at);
     return at;
 }
 
@@ -264,13 +264,14 @@ static int load_listing(Engine *e, Source *from)
     SavedListing s;
     SavedCounts counts;
     if (GET(from, s) < 0 || GET(from, counts) < 0 || s.id < 1 || s.id > UINT32_MAX || s.tick < 1 || s.lot < 1 ||
-        s.currency < 0 || s.currency > UINT32_MAX || map_get(&e->listing_map, (u64)s.id, 0) != NONE)
+        s.currency < 0 || s.currency > UINT32_MAX || listing_get(e, (u64)s.id) != NONE)
         return -1;
     u32 at = listing_make(e, (u32)s.id, s.currency);
     Listing *l = &e->listings.at[at];
     l->phase = (u32)s.phase;
     l->tick = s.tick, l->lot = s.lot, l->smallest = s.smallest, l->largest = s.largest;
-    l->high = s.high, l->low = s.low, l->collar = s.collar, l->wake = s.wake, l->start = s.start;
+    l->high = s.high, l->low = s.low, l->collar = s.collar, l->start = s.start;
+    wake_at(e, l, s.wake);
     l->last = s.last, l->band_reference = s.band_reference;
     memcpy(l->settings, s.settings, sizeof s.settings);
     l->shown_price = s.shown_price, l->shown_volume = s.shown_volume, l->shown_surplus = s.shown_surplus;
@@ -295,7 +296,7 @@ static int load(Engine *e, Source *from)
     SavedHeader header;
     u64 n;
     if (GET(from, header) < 0 || memcmp(header.magic, MAGIC, 4) != 0 || header.version != SNAPSHOT_VERSION ||
-        header.accounts > 1 || header.treasury > 0xFFFF)
+        header.accounts > 1 || header.treasury > 0xFFFF || header.rules < 1 || header.rules > RULES_VERSION)
         return -2;
     e->has_accounts = (int)header.accounts;
     e->treasury = header.treasury;

@@ -4,6 +4,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __linux__
+#include <sys/mman.h> /* huge pages */
+#endif
 
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the compiled modules are for little-endian machines; their twins in Python do the work elsewhere"
@@ -23,7 +26,8 @@ typedef uint8_t u8;
 #define CURRENCY ((u64)1 << 32)
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 
-enum { COMMAND_SIZE = 96, EVENT_SIZE = 64, GATEWAY_BITS = 48, KEPT_TRADES = 1 << 20, RULES_VERSION = 1, SETTINGS = 11 };
+enum { COMMAND_SIZE = 96, EVENT_SIZE = 64, GATEWAY_BITS = 48, KEPT_TRADES = 1 << 20, SETTINGS = 11 };
+enum { FIRST_RULES = 1, OLDEST_RULES = 1, RULES_VERSION = 1 };
 enum { BUY = 'B', SELL = 'A', POST_ONLY_CODE = '6' };
 enum { MARKET = '1', LIMIT = '2', STOP = '3', STOP_LIMIT = '4' };
 enum { TIF_DAY = '0', TILL_CANCEL = '1', AT_OPEN = '2', TIF_IMMEDIATE = '3', TIF_FILL_OR_KILL = '4', AT_CLOSE = '7' };
@@ -110,12 +114,11 @@ typedef struct {
 } Account;
 
 typedef struct { u64 account, gateway, count; } Seen;
-typedef struct { wide free, reserved; u64 account; i64 short_limit; u32 asset; u8 allowed; } Balance;
+typedef struct { wide free, reserved; u64 account, key; i64 short_limit; u32 asset; u8 allowed; } Balance; /* key of the asset */
 typedef struct { u64 key; wide held, due; } Asset;
 typedef struct { i64 price, buyer_fee, seller_fee; u64 buyer, seller; u32 listing, size, busted; } PastTrade;
 
-typedef struct { u64 a, b; u32 value, used; } Entry;
-typedef struct { Entry *entries; u64 mask, n; } Map; /* pairs of numbers to indices; nothing is removed */
+typedef struct { u64 *slots, mask, n; } Table; /* pairs of numbers to indices of a vector, which has the pairs */
 
 #define VECTOR(type) struct { type *at; u64 n, room; }
 
@@ -123,17 +126,18 @@ typedef struct {
     int has_accounts;
     u32 treasury, rules;
     u64 now, count, order_count, trade_count, stamp;
+    u64 next_wake; /* not after the first listing that wakes */
     VECTOR(Order) orders;
     u32 unused; /* chain of unused orders */
-    u64 *slots, slot_mask, live; /* orders by (account, client order id): tag << 32 | index + 1 */
     VECTOR(Listing) listings;
     VECTOR(Account) accounts;
     VECTOR(Seen) seen;
     VECTOR(Balance) balances;
     VECTOR(Asset) assets;
     VECTOR(PastTrade) trades; /* a ring of KEPT_TRADES */
-    Map listing_map, account_map, seen_map, balance_map, asset_map;
-    VECTOR(Event) events;
+    Table order_table, listing_table, account_table, seen_table, balance_table, asset_table;
+    VECTOR(Event) events; /* in the bytes object that the method will return */
+    PyObject *bytes;
     VECTOR(u32) due, some, lefts;
     VECTOR(i64) prices;
     u64 touched;
@@ -141,16 +145,36 @@ typedef struct {
     jmp_buf no_memory;
 } Engine;
 
-static void *grown(Engine *e, void *at, u64 *room, u64 needed, size_t size)
+static _Noreturn void no_memory(Engine *e)
+{
+    e->lacks_memory = 1;
+    longjmp(e->no_memory, 1);
+}
+
+/* Allocate memory; large arrays get huge pages, because commands touch them at random. */
+static void *allocated(Engine *e, size_t size)
+{
+    enum { HUGE = 1 << 21 };
+    void *got = size < HUGE ? malloc(size) : aligned_alloc(HUGE, (size + HUGE - 1) / HUGE * HUGE);
+    if (got == NULL)
+        no_memory(e);
+#ifdef MADV_HUGEPAGE
+    if (size >= HUGE)
+        madvise(got, size, MADV_HUGEPAGE);
+#endif
+    return got;
+}
+
+/* Return a larger array with the first `n` elements of another, which is freed. */
+static void *grown(Engine *e, void *at, u64 n, u64 *room, u64 needed, size_t size)
 {
     u64 more = *room ? *room : 16;
     while (more < needed)
         more *= 2;
-    void *got = realloc(at, more * size);
-    if (got == NULL) {
-        e->lacks_memory = 1;
-        longjmp(e->no_memory, 1);
-    }
+    void *got = allocated(e, more * size);
+    if (n)
+        memcpy(got, at, n * size);
+    free(at);
     *room = more;
     return got;
 }
@@ -158,7 +182,7 @@ static void *grown(Engine *e, void *at, u64 *room, u64 needed, size_t size)
 #define ROOM(e, vector, more)                                                                                          \
     do {                                                                                                               \
         if ((vector).n + (more) > (vector).room)                                                                       \
-            (vector).at = grown(e, (vector).at, &(vector).room, (vector).n + (more), sizeof *(vector).at);             \
+            (vector).at = grown(e, (vector).at, (vector).n, &(vector).room, (vector).n + (more), sizeof *(vector).at);\
     } while (0)
 #define PUSH(e, vector, value)                                                                                         \
     do {                                                                                                               \
@@ -174,122 +198,106 @@ static inline u64 hashed(u64 a, u64 b)
     return h ^ h >> 32;
 }
 
-static void *zeroed(Engine *e, u64 n, size_t size)
+/* Tables: a slot is 0, or tag << 32 | index + 1; the vector at the index decides whether the pair is the one. */
+
+typedef int Same(const Engine *, u32 at, u64 a, u64 b);
+
+static int order_is(const Engine *e, u32 at, u64 number, u64 client)
 {
-    void *got = calloc(n, size);
-    if (got == NULL) {
-        e->lacks_memory = 1;
-        longjmp(e->no_memory, 1);
-    }
-    return got;
+    return e->orders.at[at].client == client && e->orders.at[at].number == number;
 }
 
-static inline u32 map_get(const Map *map, u64 a, u64 b)
+static int listing_is(const Engine *e, u32 at, u64 id, u64 zero) { return e->listings.at[at].id == id + zero; }
+static int account_is(const Engine *e, u32 at, u64 number, u64 zero) { return e->accounts.at[at].number == number + zero; }
+static int asset_is(const Engine *e, u32 at, u64 key, u64 zero) { return e->assets.at[at].key == key + zero; }
+
+static int seen_is(const Engine *e, u32 at, u64 account, u64 gateway)
 {
-    if (map->entries == NULL)
-        return NONE;
-    for (u64 i = hashed(a, b) & map->mask;; i = (i + 1) & map->mask) {
-        const Entry *entry = &map->entries[i];
-        if (!entry->used)
-            return NONE;
-        if (entry->a == a && entry->b == b)
-            return entry->value;
-    }
+    return e->seen.at[at].account == account && e->seen.at[at].gateway == gateway;
 }
 
-static void map_put(Engine *e, Map *map, u64 a, u64 b, u32 value)
+static int balance_is(const Engine *e, u32 at, u64 account, u64 key)
 {
-    if (map->entries == NULL || 2 * map->n > map->mask) {
-        u64 mask = map->entries == NULL ? 15 : 2 * map->mask + 1;
-        Entry *entries = zeroed(e, mask + 1, sizeof *entries);
-        for (u64 i = 0; map->entries != NULL && i <= map->mask; i++) {
-            Entry old = map->entries[i];
-            if (!old.used)
-                continue;
-            u64 at = hashed(old.a, old.b) & mask;
-            while (entries[at].used)
-                at = (at + 1) & mask;
-            entries[at] = old;
-        }
-        free(map->entries);
-        map->entries = entries;
-        map->mask = mask;
-    }
-    u64 at = hashed(a, b) & map->mask;
-    while (map->entries[at].used)
-        at = (at + 1) & map->mask;
-    map->entries[at] = (Entry){a, b, value, 1};
-    map->n++;
+    return e->balances.at[at].account == account && e->balances.at[at].key == key;
 }
 
-/* Orders by (account, client order id) */
+static inline u64 tag_of(u64 a, u64 b) { return hashed(a, b) >> 32; }
 
-static u32 order_get(const Engine *e, u64 number, u64 client)
+static inline u32 table_get(const Engine *e, const Table *table, Same *same, u64 a, u64 b)
 {
-    u64 hash = hashed(number, client), tag = hash >> 32;
-    for (u64 i = tag & e->slot_mask;; i = (i + 1) & e->slot_mask) {
-        u64 slot = e->slots[i];
+    u64 tag = tag_of(a, b);
+    for (u64 i = tag & table->mask;; i = (i + 1) & table->mask) {
+        u64 slot = table->slots[i];
         if (slot == 0)
             return NONE;
-        if (slot >> 32 == tag) {
-            u32 at = (u32)slot - 1;
-            if (e->orders.at[at].client == client && e->orders.at[at].number == number)
-                return at;
-        }
+        if (slot >> 32 == tag && same(e, (u32)slot - 1, a, b))
+            return (u32)slot - 1;
     }
 }
 
-static void slots_make(Engine *e, u64 count)
+static void table_make(Engine *e, Table *table, u64 count)
 {
-    u64 *old = e->slots, old_mask = e->slot_mask;
-    e->slots = NULL;
-    u64 *slots = calloc(count, sizeof *slots);
-    if (slots == NULL) {
-        e->slots = old;
-        e->lacks_memory = 1;
-        longjmp(e->no_memory, 1);
-    }
-    e->slots = slots;
-    e->slot_mask = count - 1;
-    for (u64 i = 0; old != NULL && i <= old_mask; i++) {
-        if (old[i] == 0)
+    u64 *slots = allocated(e, count * sizeof *slots), mask = count - 1;
+    memset(slots, 0, count * sizeof *slots);
+    for (u64 i = 0; table->slots != NULL && i <= table->mask; i++) {
+        if (table->slots[i] == 0)
             continue;
-        u64 at = (old[i] >> 32) & e->slot_mask;
+        u64 at = (table->slots[i] >> 32) & mask;
         while (slots[at])
-            at = (at + 1) & e->slot_mask;
-        slots[at] = old[i];
+            at = (at + 1) & mask;
+        slots[at] = table->slots[i];
     }
-    free(old);
+    free(table->slots);
+    table->slots = slots;
+    table->mask = mask;
 }
 
-static void order_put(Engine *e, u32 at)
+static void table_put(Engine *e, Table *table, u64 a, u64 b, u32 at)
 {
-    if (2 * ++e->live > e->slot_mask)
-        slots_make(e, 2 * (e->slot_mask + 1));
-    u64 tag = hashed(e->orders.at[at].number, e->orders.at[at].client) >> 32, i = tag & e->slot_mask;
-    while (e->slots[i])
-        i = (i + 1) & e->slot_mask;
-    e->slots[i] = tag << 32 | (at + 1);
+    if (2 * ++table->n > table->mask)
+        table_make(e, table, 2 * (table->mask + 1));
+    u64 tag = tag_of(a, b), i = tag & table->mask;
+    while (table->slots[i])
+        i = (i + 1) & table->mask;
+    table->slots[i] = tag << 32 | (at + 1);
 }
 
-/* Remove an order, and move those behind it that would not be found any more. */
-static void order_take(Engine *e, u32 at)
+/* Remove an entry, and move those behind it that would not be found any more. */
+static void table_take(Table *table, u64 a, u64 b, u32 at)
 {
-    u64 tag = hashed(e->orders.at[at].number, e->orders.at[at].client) >> 32, i = tag & e->slot_mask;
-    while (e->slots[i] != (tag << 32 | (at + 1)))
-        i = (i + 1) & e->slot_mask;
-    e->live--;
+    u64 tag = tag_of(a, b), i = tag & table->mask;
+    while (table->slots[i] != (tag << 32 | (at + 1)))
+        i = (i + 1) & table->mask;
+    table->n--;
     for (u64 j = i;;) {
-        j = (j + 1) & e->slot_mask;
-        if (e->slots[j] == 0)
+        j = (j + 1) & table->mask;
+        if (table->slots[j] == 0)
             break;
-        u64 home = (e->slots[j] >> 32) & e->slot_mask;
-        if (((j - home) & e->slot_mask) >= ((j - i) & e->slot_mask)) {
-            e->slots[i] = e->slots[j];
+        u64 home = (table->slots[j] >> 32) & table->mask;
+        if (((j - home) & table->mask) >= ((j - i) & table->mask)) {
+            table->slots[i] = table->slots[j];
             i = j;
         }
     }
-    e->slots[i] = 0;
+    table->slots[i] = 0;
+}
+
+static inline u32 order_get(const Engine *e, u64 number, u64 client)
+{
+    return table_get(e, &e->order_table, order_is, number, client);
+}
+
+static inline u32 listing_get(const Engine *e, u64 id) { return table_get(e, &e->listing_table, listing_is, id, 0); }
+static inline u32 account_get(const Engine *e, u64 number) { return table_get(e, &e->account_table, account_is, number, 0); }
+
+static void order_put(Engine *e, u32 at)
+{
+    table_put(e, &e->order_table, e->orders.at[at].number, e->orders.at[at].client, at);
+}
+
+static void order_take(Engine *e, u32 at)
+{
+    table_take(&e->order_table, e->orders.at[at].number, e->orders.at[at].client, at);
 }
 
 static u32 order_make(Engine *e)
@@ -311,9 +319,24 @@ static void order_free(Engine *e, u32 at)
 
 /* Events */
 
+/* Make room for events in a bytes object, so that they are returned without a copy. */
+static void event_room(Engine *e, u64 more)
+{
+    u64 room = 2 * e->events.room > e->events.n + more ? 2 * e->events.room : e->events.n + more;
+    if (e->bytes == NULL)
+        e->bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(room * sizeof(Event)));
+    else
+        _PyBytes_Resize(&e->bytes, (Py_ssize_t)(room * sizeof(Event)));
+    if (e->bytes == NULL)
+        no_memory(e);
+    e->events.at = (Event *)PyBytes_AS_STRING(e->bytes);
+    e->events.room = room;
+}
+
 static inline Event *tell_blank(Engine *e, u8 kind)
 {
-    ROOM(e, e->events, 1);
+    if (e->events.n == e->events.room)
+        event_room(e, 16);
     Event *event = &e->events.at[e->events.n++];
     event->kind = kind;
     event->number = e->count;
@@ -367,6 +390,13 @@ static inline void touch(Engine *e, Listing *l)
     e->touched++;
 }
 
+static inline void wake_at(Engine *e, Listing *l, u64 time)
+{
+    l->wake = time;
+    if (time && time < e->next_wake)
+        e->next_wake = time;
+}
+
 /* Queues */
 
 static inline void queue_append(Engine *e, Queue *queue, u32 at)
@@ -397,21 +427,19 @@ static inline void queue_remove(Engine *e, Queue *queue, u32 at)
 /* Return the place of the first level that is not worse than the price. */
 static inline u32 level_place(const Side *side, int buys, i64 price)
 {
-    u32 low = 0, high = side->n;
-    for (u32 near = 0; near < 3 && high > 0; near++, high--) { /* most orders are near the best price */
-        i64 there = side->levels[high - 1].price;
-        if (buys ? there < price : there > price)
-            return high;
+    i64 flip = buys ? 0 : -1; /* reverses the order of the offers' prices */
+    const Level *from = side->levels;
+    u32 n = side->n;
+    price ^= flip;
+    for (u32 near = 0; near < 3 && n > 0; near++, n--) /* most orders are near the best price */
+        if ((from[n - 1].price ^ flip) < price)
+            return n;
+    for (u32 half; n > 1; n -= half) {
+        half = n / 2;
+        const Level *middle = from + half;
+        from = (middle[-1].price ^ flip) < price ? middle : from;
     }
-    while (low < high) {
-        u32 middle = (low + high) / 2;
-        i64 there = side->levels[middle].price;
-        if (buys ? there < price : there > price)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return n ? (u32)(from - side->levels) + ((from->price ^ flip) < price) : 0;
 }
 
 static inline Side *side_of(Listing *l, u8 side) { return &l->side[side != BUY]; }
@@ -427,7 +455,7 @@ static Queue *queue_for(Engine *e, Listing *l, const Order *o)
         return &side->levels[at].queue;
     if (side->n == side->room) {
         u64 room = side->room;
-        side->levels = grown(e, side->levels, &room, side->n + 1, sizeof *side->levels);
+        side->levels = grown(e, side->levels, side->n, &room, side->n + 1, sizeof *side->levels);
         side->room = (u32)room;
     }
     memmove(side->levels + at + 1, side->levels + at, (side->n - at) * sizeof *side->levels);

@@ -24,7 +24,9 @@ GATEWAY_BITS = 48
 SECOND_NS = 1_000_000_000
 KEPT_TRADES = 1 << 20
 """Trades that a bust can still name."""
-RULES_VERSION = 1
+FIRST_RULES, OLDEST_RULES, RULES_VERSION = 1, 1, 1
+"""Version of the rules in which a tape begins; oldest and newest one that this release computes. A change of any event
+that a tape gives is a new version, with the old one beside it or `OLDEST_RULES` above it."""
 
 BUY, SELL = ord("B"), ord("A")
 POST_ONLY = ord("6")

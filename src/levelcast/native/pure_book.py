@@ -29,12 +29,12 @@ from levelcast.native.book_codes import (
     COMMAND,
     EVENT,
     FILL_OR_KILL,
+    FIRST_RULES,
     MASS_CANCEL,
     NO_ACTION,
     NO_CHANGE,
     POST_ONLY,
     REPLACE,
-    RULES_VERSION,
     STOP,
     STOP_LIMIT,
     TILL_CANCEL,
@@ -56,7 +56,7 @@ from levelcast.native.pure_book_state import (
     Listing,
 )
 
-_END, _LEVEL = Struct("<Q"), Struct("<qQ")
+_END, _LEVEL, _ID = Struct("<Q"), Struct("<qQ"), Struct("<I")
 
 
 class BookKernel:
@@ -64,7 +64,7 @@ class BookKernel:
 
     def __init__(self, accounts: bool = True, treasury: int = 0) -> None:
         self.has_accounts, self.treasury = accounts, treasury
-        self.rules = RULES_VERSION
+        self.rules = FIRST_RULES
         self.now_ns = self.count = self.order_count = self.trade_count = 0
         self.stamp_ns = 0
         """Stamp of the current command."""
@@ -165,6 +165,10 @@ class BookKernel:
     def live(self) -> int:
         """Orders that are live or waiting."""
         return len(self.table)
+
+    def instruments(self) -> bytes:
+        """Return the ids of the instruments in the order of their definition, 4 bytes each."""
+        return b"".join(map(_ID.pack, self.listings))
 
     def orders(self, instrument: int) -> bytes:
         """Return the orders of an instrument in book order, as `pure_book_snapshot.ORDER`."""
@@ -279,7 +283,7 @@ class BookKernel:
         if reason:
             self.refuse(command, reason)
             return
-        self._change(order, client, bound, stop, command.size - order.filled)
+        self._change(order, client, bound, stop, entry.left_after(order, command.size))
 
     def _change(self, order: BookOrder, client: int, bound: int, stop: int, left: int) -> None:
         """Replace an order: it keeps its place if its price stays and it does not grow (M5)."""
@@ -395,7 +399,7 @@ class BookKernel:
         listing.start_ns = self.now_ns
 
     def _set_wake(self, listing: Listing) -> None:
-        interval = listing.settings[InstrumentSetting.INTERVAL]
+        interval, listing.wake_ns = listing.settings[InstrumentSetting.INTERVAL], 0
         if listing.settings[InstrumentSetting.MATCH_RULE] == MatchRule.BATCH and interval:
             listing.wake_ns = (self.now_ns // interval + 1) * interval
 

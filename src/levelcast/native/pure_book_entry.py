@@ -228,6 +228,11 @@ def check_post_only(listing: Listing, side: int, bound: int) -> BookReason:
     return BookReason.NONE
 
 
+def left_after(order: BookOrder, size: int) -> int:
+    """Return what is left of an order that is replaced by a size, which includes the filled part (M5)."""
+    return size - order.filled
+
+
 def check_replace(book: BookKernel, order: BookOrder, command: Command) -> tuple[int, int, BookReason]:
     """Return the new bound and stop price of an order that stays live, or why it is not replaced (M5)."""
     listing = order.listing
@@ -241,7 +246,7 @@ def check_replace(book: BookKernel, order: BookOrder, command: Command) -> tuple
     reason = reason or check_size(listing, command.size)
     if not reason and bound * command.size > MAX_NOTIONAL:
         reason = BookReason.NOTIONAL
-    left = command.size - order.filled
+    left = left_after(order, command.size)
     if not reason and order.account is not None:
         cash, shares = ledgers.needs(listing, order.side, bound, left)
         old_cash, old_shares = ledgers.needs(listing, order.side, order.bound, order.left)

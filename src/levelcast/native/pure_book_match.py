@@ -187,15 +187,20 @@ def is_triggered(listing: Listing, order: BookOrder) -> bool:
     return listing.last >= order.stop if order.side == BUY else listing.last <= order.stop
 
 
+def take_triggered(book: BookKernel, listing: Listing) -> list[BookOrder]:
+    """Take the stops that the last trade triggers out of the waiting orders, in the order in which they were placed."""
+    due = [order for order in listing.waiting.values() if is_triggered(listing, order)]
+    for order in due:
+        book.remove(order)
+    return due
+
+
 def run_stops(book: BookKernel, listing: Listing) -> None:
-    """Place the stops that the last trade triggers, in the order in which they were placed (M6)."""
+    """Place the stops that a command triggers; each may trigger others, which follow (M6)."""
     due: list[BookOrder] = []
     while True:
         if is_continuous(listing):
-            due += [order for order in listing.waiting.values() if is_triggered(listing, order)]
-            for order in due:
-                if order.id in listing.waiting:
-                    book.remove(order)
+            due += take_triggered(book, listing)
         if not due:
             return
         trigger(book, due.pop(0))

@@ -14,6 +14,7 @@ from levelcast.native.book_codes import (
     DEPOSIT,
     IGNORED_COMMANDS,
     MAX_PRICE,
+    OLDEST_RULES,
     RULES_VERSION,
     SETTING,
     WITHDRAWAL,
@@ -48,7 +49,7 @@ def apply(book: BookKernel, command: Command) -> None:
         return
     if command.command not in (DEPOSIT, WITHDRAWAL, BUST, ACCOUNT_LIMIT, SETTING):
         reason, kind = BookReason.ACTION, EventKind.REJECTED
-    elif command.publisher != book.treasury:
+    elif not is_treasury(book, command):
         reason, kind = BookReason.NOT_TREASURY, EventKind.REJECTED
     elif command.command == BUST:
         kind = EventKind.BUSTED
@@ -66,6 +67,10 @@ def apply(book: BookKernel, command: Command) -> None:
         book.refuse(command, reason)
     else:
         book.tell_command(kind, command)
+
+
+def is_treasury(book: BookKernel, command: Command) -> bool:
+    return command.publisher == book.treasury
 
 
 def _account(book: BookKernel, number: int) -> BookAccount:
@@ -145,7 +150,7 @@ def _setting(book: BookKernel, command: Command) -> BookReason:
     """Set a parameter of an instrument, or the version of the rules."""
     setting, value = command.order_id, command.price
     if setting == InstrumentSetting.RULES:
-        if not 0 < value <= RULES_VERSION:
+        if not OLDEST_RULES <= value <= RULES_VERSION:
             return BookReason.RULES_VERSION
         book.rules = value
         return BookReason.NONE

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from levelcast.native.book_codes import BUY, KEPT_TRADES
+from levelcast.native.book_codes import BUY, KEPT_TRADES, RULES_VERSION
 from levelcast.native.pure_book_state import Balance, BookAccount, BookOrder, Listing, PastTrade
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def restore(octets: bytes, make: Callable[[bool, int], BookKernel]) -> BookKerne
     """Return the book of a snapshot, an object of `make`; ValueError if the bytes are not one."""
     reader = _Reader(octets)
     magic, version, accounts, treasury, rules, _, now, count, orders, trades = reader.take(HEADER)
-    if magic != MAGIC or version != VERSION or accounts > 1 or treasury > 0xFFFF:
+    if magic != MAGIC or version != VERSION or accounts > 1 or treasury > 0xFFFF or not 0 < rules <= RULES_VERSION:
         raise ValueError("not a snapshot of this version")
     book = make(bool(accounts), treasury)
     book.rules, book.now_ns, book.count, book.order_count, book.trade_count = rules, now, count, orders, trades

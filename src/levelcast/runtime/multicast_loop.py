@@ -25,11 +25,11 @@ from levelcast.errors import NetError
 from levelcast.protocol.effects import GROUP, ChainDeliver, Effect, Record, Send, ServeDelivered
 from levelcast.runtime.driver import Sockets
 from levelcast.runtime.impairment import Impairment
-from levelcast.runtime.sockets import Via
+from levelcast.runtime.sockets import Address, Via
 from levelcast.runtime.verify_pool import ToVerify, VerifyPool
 from levelcast.storage.chain_store import ChainStore, Confirmed
 from levelcast.wire.chain_codec import signed_bytes, unpack_content
-from levelcast.wire.chain_messages import ChainMessage
+from levelcast.wire.chain_messages import ChainMessage, EpochRecord
 from levelcast.wire.codec import decode, encode
 from levelcast.wire.header import Malformed
 from levelcast.wire.messages import Echo, Message, Probe, Repair
@@ -105,9 +105,11 @@ class MulticastLoop:
         self._on_delivery, self._on_turn = on_delivery, on_turn
         self._impairment = impairment
         self._submitted: deque[bytes] = deque()
+        self._proposed: deque[EpochRecord] = deque()
         self._confirmed = store.confirmed
         self._stopping = False
         self._probe_ns = 0
+        self._seen: set[int] = set()
         self._probes = 0
 
     # -- from any thread -----------------------------------------------------------------------------------
@@ -125,6 +127,11 @@ class MulticastLoop:
     def confirm(self, position: Confirmed) -> None:
         """Note that the application needs nothing up to this position any more."""
         self._confirmed = max(self._confirmed, position)
+
+    def propose(self, record: EpochRecord) -> None:
+        """Sign a record as the successor of the last epoch, unless another one is signed (rule E-2)."""
+        self._proposed.append(record)
+        self._pool.wake()
 
     def stop(self) -> None:
         """End the loop after this turn."""
@@ -162,10 +169,15 @@ class MulticastLoop:
         if ready:
             for verified in self._pool.take():
                 batch += verified.messages
+                for each, holds in verified.results:
+                    if holds and each.source is not None:
+                        self._sockets.learn(each.member, each.source)
         submitted = False
         while self._submitted and self.machine.room:
             self.machine.submit([self._submitted.popleft()])
             submitted = True
+        while self._proposed:
+            submitted |= self.machine.propose(self._proposed.popleft())
         due_ns = self.machine.wake_ns
         if batch or submitted or due_ns is None or due_ns <= now:
             self._perform(self.machine.step(batch, now))
@@ -198,6 +210,7 @@ class MulticastLoop:
             message = self._decode(bytes(datagram)) if isinstance(datagram, bytes) else None
             if message is None:
                 continue
+            self._note_address(message, source)
             if isinstance(message, Probe | Echo):
                 self._on_probe(message, source, received_ns, now)
                 continue
@@ -205,7 +218,7 @@ class MulticastLoop:
             if isinstance(message, ChainMessage):
                 self._require_alone(message)
                 if not isinstance(source, Via):
-                    self._sockets.learn(message.header.sender, source)
+                    found = [each._replace(source=source) for each in found]
             if not found:
                 ready.append(message)
                 continue
@@ -217,6 +230,16 @@ class MulticastLoop:
         if waiting:
             self._pool.put(waiting, wanted)
         return ready
+
+    def _note_address(self, message: Message, source: Address) -> None:
+        """Learn the first address that is seen of a node, before anything is verified: a verified message replaces it.
+
+        A member that was away needs it, because what it receives is beyond its window and is not verified.
+        """
+        sender = message.header.sender if isinstance(message, ChainMessage) else getattr(message, "sender", None)
+        if sender is not None and sender not in self._seen and not isinstance(source, Via):
+            self._seen.add(sender)
+            self._sockets.learn(sender, source)
 
     def _decode(self, datagram: bytes) -> Message | None:
         try:
@@ -258,12 +281,10 @@ class MulticastLoop:
         ):
             raise NetError(f"member {me}: another process signs with the same key; stop it, and then start this one")
 
-    def _on_probe(self, message: Probe | Echo, source: tuple[str, int], received_ns: int, now: int) -> None:
+    def _on_probe(self, message: Probe | Echo, source: Address, received_ns: int, now: int) -> None:
         me = self.machine.me
         if isinstance(message, Probe):
             if message.sender != me:
-                if not isinstance(source, Via):
-                    self._sockets.learn(message.sender, source)
                 self._send(message.sender, Echo(me, message.sender, message.number, message.sent_ns, received_ns, now))
         elif message.to == me and message.sent_ns <= received_ns:
             self.round_trips_ns.append(max(0, received_ns - message.sent_ns - (message.left_ns - message.heard_ns)))

@@ -1,8 +1,10 @@
 """Open one member of the multicast group of a network file: keys, claim of the key, sockets, store, loop, status.
 
     DATA/NAME/multicast/multicast.log    journal and log of deliveries (`levelcast.storage.chain_store`)
+    DATA/NAME/multicast/group.json       the record of the first epoch, which a member that joins later needs
 
-The members are the receivers of the file, in its order, with the keys of its signed statement. One process on a machine
+The members are the receivers of the file, in its order, with the keys of its signed statement. Floors with keys are
+senders outside the group. One process on a machine
 has a key at a time: an abstract socket with the public key in its name. A process on another machine is found when it
 sends (`MulticastLoop`).
 """
@@ -10,6 +12,7 @@ sends (`MulticastLoop`).
 from __future__ import annotations
 
 import base64
+import json
 import os
 import socket
 import time
@@ -25,11 +28,12 @@ from levelcast.byzantine.ed25519 import Ed25519Verifier
 from levelcast.byzantine.epochs import EpochMachine, EpochMember
 from levelcast.byzantine.image import ChainImage, EpochsImage
 from levelcast.byzantine.member import ChainMember
+from levelcast.byzantine.outside import OutsideSender
 from levelcast.byzantine.signatures import RecentVerifier, Signer
 from levelcast.byzantine.turns import BySlot, ByTurn, SendingTurns
 from levelcast.errors import NetError
 from levelcast.keys.files import passphrase
-from levelcast.keys.identity import Identity
+from levelcast.keys.identity import SIGN, Identity, key_text, read_key
 from levelcast.keys.secret import KeysError
 from levelcast.keys.statement import KeyStatement, read_statement
 from levelcast.network import Network
@@ -39,6 +43,7 @@ from levelcast.runtime.impairment import Impairment
 from levelcast.runtime.multicast_loop import GroupDelivery, Measured, MulticastLoop, measure_signatures
 from levelcast.runtime.sockets import LOOPBACK
 from levelcast.runtime.verify_pool import VerifyPool, default_threads
+from levelcast.storage.append_file import AppendFile
 from levelcast.storage.chain_store import ChainStore
 from levelcast.wire.chain_messages import EpochKey, EpochRecord
 from levelcast.wire.codec import encode
@@ -47,6 +52,7 @@ from levelcast.wire.header import domain_of
 GROUP_STRIPE = 0xFFFF
 """The stripe in the datagrams of a group: nodes of a ring on the same network drop them."""
 DIRECTORY = "multicast"
+GROUP_FILE, GROUP_KIND = "group.json", "levelcast multicast group"
 KEYS_VARIABLE = "LEVELCAST_KEYS"
 MIN_PATIENCE_NS = 300_000_000
 LISTEN_NS = 300_000_000
@@ -66,10 +72,15 @@ class MulticastOptions:
     seed: int = 1
     threads: int = 0
     """Threads that verify; 0: one per core, at most four."""
+    group: Path | None = None
+    """The file `group.json` of a member, for one that joins after the first epoch; None: the receivers of the file."""
 
 
 def group_record(network: Network, statement: KeyStatement) -> EpochRecord:
-    """Return the record of the first epoch: the receivers of the network file with their keys."""
+    """Return the record of the first epoch: the receivers of the network file, and the floors as senders outside.
+
+    A receiver without a key is an error, a floor without one is no sender.
+    """
     keys = []
     for receiver in network.receivers:
         holder = statement.holder(receiver.name)
@@ -80,7 +91,43 @@ def group_record(network: Network, statement: KeyStatement) -> EpochRecord:
         keys.append(EpochKey(receiver.id, holder.keys.sign))
     if not keys:
         raise NetError("the network file has no receivers; add at least one, and four to tolerate a liar")
-    return EpochRecord(1, tuple(keys))
+    floors = [(floor.id, statement.holder(floor.name)) for floor in network.floors]
+    outside = [EpochKey(floor, holder.keys.sign) for floor, holder in floors if holder is not None]
+    return EpochRecord(1, tuple(keys), tuple(outside))
+
+
+def names_of(network: Network) -> dict[int, str]:
+    """Return the names of all nodes that may be in a group."""
+    return {receiver.id: receiver.name for receiver in network.receivers} | {
+        floor.id: floor.name for floor in network.floors
+    }
+
+
+def write_group(path: Path, record: EpochRecord) -> None:
+    """Write the record of the first epoch for members that join later."""
+    parts = {
+        part: [{"id": each.node, "key": key_text(SIGN, each.key)} for each in some]
+        for part, some in (("members", record.members), ("outside", record.outside))
+    }
+    text = json.dumps({"kind": GROUP_KIND, "epoch": record.epoch, **parts}, indent=1) + "\n"
+    AppendFile.create(path, text.encode()).close()
+
+
+def read_group(path: Path) -> EpochRecord:
+    """Return the record of such a file; raise NetError for another file."""
+    try:
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        members, outside = (
+            tuple(EpochKey(int(each["id"]), read_key(each["key"], SIGN, str(path))) for each in found[part])
+            for part in ("members", "outside")
+        )
+        if found["kind"] != GROUP_KIND:
+            raise ValueError
+        return EpochRecord(int(found["epoch"]), members, outside)
+    except FileNotFoundError:
+        raise NetError(f"{path}: not found; copy group.json of a member of the group") from None
+    except (ValueError, KeyError, TypeError):
+        raise NetError(f"{path}: not the record of a group; copy group.json of a member of the group") from None
 
 
 def group_config(network: Network, record: EpochRecord, stripe: int | str = 0) -> ChainConfig:
@@ -151,10 +198,10 @@ class GroupNode:
         self._options = options = options or MulticastOptions()
         place = place_of(network, name)
         self.me, self.name = place.id, name
-        self.names = {receiver.id: receiver.name for receiver in network.receivers}
+        self.names = names_of(network)
         if self.me not in record.keys:
             raise NetError(
-                f"{name}: not a receiver of the network file; the members are {', '.join(self.names.values())}"
+                f"{name}: neither a receiver nor a floor with a key; choose one of {', '.join(self.names.values())}"
             )
         self.config = group_config(network, record, place.stripe)
         self._slot_ns = options.slot_ns or network.timing(place.stripe).slot_ns
@@ -164,13 +211,15 @@ class GroupNode:
             store = ChainStore(data / name / DIRECTORY, self.config.domain, network.tape.durable)
             opened.callback(store.close)
             if store.first is None:
-                store.begin(record)
+                store.begin(record if options.group is None else read_group(options.group))
+            first = store.first or record
+            write_group(data / name / DIRECTORY / GROUP_FILE, first)
             sockets = open_core(network, place.stripe, place.id, options.interface)
             opened.callback(sockets.close)
             self.measured = measure_signatures(signer, Ed25519Verifier(record.keys), self.me)
             pool = VerifyPool(options.threads or default_threads())
             opened.callback(pool.close)
-            machine = self._machine(store, record, signer)
+            machine = self._machine(store, first, signer)
             opened.pop_all()
         self._claim = claim
         seed = crc32(f"{options.seed} {name}".encode())
@@ -189,7 +238,7 @@ class GroupNode:
                 image.deliver(epoch, row)
         store.entries, store.deliveries = [], []
         return EpochMember(
-            store.first or record, self.config, self.me, signer,
+            record, self.config, self.me, signer,
             lambda each: RecentVerifier(Ed25519Verifier(each.keys)), image, time.time_ns(), self._part(signer),
         )  # fmt: skip
 
@@ -201,12 +250,21 @@ class GroupNode:
                     return ByTurn(config, self.me, now, hops=hops, timeout_ns=timeout_ns, after_slot=after)
                 return BySlot(config, self.me, now, start_ns=0, slot_ns=self._slot_ns, after_slot=after)
 
+            if self.me in config.outside:
+                return OutsideSender(config, self.me, signer, epochs.verifiers[config.epoch], image, now)
+
             def honest() -> ChainMember:
                 return ChainMember(config, self.me, signer, epochs.verifiers[config.epoch], image, now, turns)
 
             return honest() if self._replace is None else self._replace(config, self.me, honest)
 
         return make
+
+    def propose(self, record: EpochRecord) -> None:
+        """E-2: sign the set of this record as that of the next epoch, if it differs from that of the last one."""
+        epochs = self.loop.machine
+        if record[1:] != epochs.records[epochs.epoch][1:]:
+            self.loop.propose(record._replace(epoch=epochs.epoch + 1))
 
     def run(self, listen_ns: int = LISTEN_NS) -> None:
         """Measure T, and run until the loop is stopped; close everything at the end."""
@@ -241,6 +299,8 @@ class GroupNode:
             "malformed": dict(self.loop.malformed),
         }
         member = epochs.member
+        if isinstance(member, OutsideSender):
+            status |= {"sent": member.seq, "delivered_by_all": member.confirmed, "sent_again": member.sent_again}
         if isinstance(member, ChainMember):
             chain = member.chain
             senders = [self.names.get(each, str(each)) for each in member.config.senders]

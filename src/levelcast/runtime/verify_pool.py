@@ -25,6 +25,8 @@ class ToVerify(NamedTuple):
     member: int
     content: bytes
     signature: bytes
+    source: tuple[str, int] | None = None
+    """Address from which the author has sent the message itself."""
 
 
 class VerifiedBatch(NamedTuple):

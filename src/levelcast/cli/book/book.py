@@ -1,36 +1,42 @@
-"""`levelcast book`: replay order flow through the matching engine, and show order books."""
+"""`levelcast book`: run the matching engine on order flow, tapes or generated orders; show and serve order books."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from pathlib import Path
+from threading import Event
 from typing import Annotated
 
-import numpy as np
 import typer
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
 from levelcast.cli.book.flows import FORMATS, OrderFlow, read_flow, read_levels
-from levelcast.cli.book.text import book_table, report_lines, summary
+from levelcast.cli.book.screen import BookScreen, watch_generated, watch_tape
+from levelcast.cli.book.tapes import (
+    as_json_of,
+    book_server,
+    open_service,
+    required_instruments,
+    serve_until,
+    top_of,
+    write_tape,
+)
+from levelcast.cli.book.text import book_table, report_lines, state_line, summary
 from levelcast.cli.book.write import write_rows
-from levelcast.cli.errors import parse_day, replacing, require_new
+from levelcast.cli.errors import on_interrupt, parse_day, replacing, require_new
 from levelcast.cli.main import COMMANDS
-from levelcast.cli.options import AsJson, Force, option
+from levelcast.cli.options import AsJson, Force, Unsound, option
 from levelcast.cli.output import print_json
 from levelcast.errors import UserError
-from levelcast.market.replay import TOP
 from levelcast.market.replay_run import SymbolReplay, SymbolRun
-from levelcast.market.synthetic_orders import order_flow, prepared
-from levelcast.native.book import BookKernel
 from levelcast.records import RecordArray
 
 app = typer.Typer(help=COMMANDS["book"].help, no_args_is_help=True)
 
 Format = Annotated[str, option(f"Format of the file: {', '.join(FORMATS)}.", "--format", metavar="FORMAT")]
 Symbols = Annotated[list[str] | None, option("Only this symbol (repeatable).", "--symbol", unset="all")]
+TapeDir = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a tape, or of a node with a tape.")]
+Treasury = Annotated[int, option("Publisher of the treasury.", metavar="ID", min=0, max=65535)]
 Day = Annotated[str | None, option("Day of an ITCH file, such as 2019-12-30.", "--date", metavar="DAY", unset="none")]
 
 
@@ -113,16 +119,20 @@ def _as_json(found: SymbolReplay) -> dict[str, object]:
 @app.command()
 def watch(
     path: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="File of order events; without one, orders are generated.")
+        Path | None,
+        typer.Argument(metavar="[PATH]", help="File of order events, or tape; without one, orders are generated."),
     ] = None,
     form: Annotated[str, option(f"Format of the file: {', '.join(FORMATS)}.", "--format", metavar="FORMAT")] = "dbn",
-    symbol: Annotated[str | None, option("The symbol to show.", metavar="NAME", unset="the first")] = None,
+    symbol: Annotated[
+        str | None, option("The symbol of a file or instrument id of a tape.", metavar="NAME", unset="the first")
+    ] = None,
     levels: Annotated[int, option("Levels to show.", min=1, max=50)] = 10,
     rate: Annotated[int, option("Events per second on a terminal.", min=1)] = 2_000,
     count: Annotated[int, option("Number of generated commands.", min=1)] = 20_000,
     day: Day = None,
+    treasury: Treasury = 0,
 ) -> None:
-    """Show a live order book in the terminal, from a file of order events or from generated orders.
+    """Show a live order book in the terminal, from a file of order events, a tape or generated orders.
 
     If the output is not a terminal, only the last book is printed.
 
@@ -131,47 +141,113 @@ def watch(
     levelcast book watch
 
     levelcast book watch --format dbn orders.dbn.zst --levels 5
+
+    levelcast book watch data/tokyo-1 --symbol 2
     """
     if form not in FORMATS:
         raise typer.BadParameter(f'"{form}" is not one of {", ".join(FORMATS)}', param_hint="--format")
-    console = Console()
+    screen = BookScreen(Console(), rate)
     if path is None:
-        _watch_generated(console, count, levels, rate)
+        watch_generated(screen, count, levels)
+    elif path.is_dir():
+        watch_tape(screen, path, 0 if symbol is None else _instrument(symbol), levels, treasury)
+    else:
+        flow = read_flow(path, form, None if day is None else parse_day(day))
+        run = _runs(flow, form, levels, [symbol or flow.symbols[0]], None)[0]
+        name = run.found.symbol
+        screen.show((f"{name} after {number:,} events", number, top) for number, top in enumerate(run.steps(), 1))
+
+
+def _instrument(symbol: str) -> int:
+    if not symbol.isascii() or not symbol.isdigit() or not 0 < int(symbol) < 2**32:
+        raise typer.BadParameter(f'"{symbol}" is not an instrument id, a number from 1 on', param_hint="--symbol")
+    return int(symbol)
+
+
+@app.command()
+def show(
+    directory: TapeDir,
+    at: Annotated[int | None, option("Sequence of the state.", "--at", min=0, unset="the last one")] = None,
+    symbol: Annotated[
+        list[int] | None, option("Only this instrument id (repeatable).", metavar="ID", min=1, unset="all")
+    ] = None,
+    levels: Annotated[int, option("Levels of each book.", min=1, max=1000)] = 5,
+    snapshot: Annotated[
+        Path | None, option("Begin with this snapshot instead of the start of the tape.", metavar="FILE")
+    ] = None,
+    save: Annotated[Path | None, option("Write a snapshot of the state to this file.", metavar="FILE")] = None,
+    treasury: Treasury = 0,
+    force: Force = False,
+    as_json: AsJson = False,
+    unsound: Unsound = False,
+) -> None:
+    """Rebuild the matching engine from a tape up to a sequence, and show its order books.
+
+    The state is that after the last frame that ends at the sequence or before. The last line has a hash of everything:
+    books, stops, balances, calendar and events. A snapshot and the later frames give the same hash.
+
+    Examples:
+
+    levelcast book show data/tokyo-1 --at 20000 --save state.snapshot
+
+    levelcast book show data/tokyo-1 --snapshot state.snapshot --symbol 2
+    """
+    require_new(save, force=force)
+    service = open_service(directory, snapshot, treasury, unsound=unsound)
+    engine = service.engine if at is None else service.at(at)
+    instruments = required_instruments(engine, symbol or [])
+    if save is not None:
+        with replacing(save) as unfinished:
+            unfinished.write_bytes(engine.snapshot())
+    if as_json:
+        print_json(as_json_of(engine, instruments, levels))
         return
-    flow = read_flow(path, form, None if day is None else parse_day(day))
-    run = _runs(flow, form, levels, [symbol or flow.symbols[0]], None)[0]
-    with _screen(console) as live:
-        for number, top in enumerate(run.steps(), 1):
-            _show(live, console, run.found.symbol, top, number, rate)
-    console.print(book_table(run.found.symbol, top, len(run.found.times)))
+    console = Console()
+    for instrument in instruments:
+        console.print(book_table(f"instrument {instrument}", top_of(engine, instrument, levels)))
+    typer.echo(state_line(engine))
 
 
-def _watch_generated(console: Console, count: int, levels: int, rate: int) -> None:
-    kernel = BookKernel(accounts=True)
-    prepared(kernel, 3, accounts=True)
-    commands = order_flow(count, 3)
-    with _screen(console) as live:
-        for number, command in enumerate(commands, 1):
-            kernel.run(command.tobytes())
-            if live is not None:
-                _show(live, console, "generated 1", np.frombuffer(kernel.top(1, levels), TOP), number, rate)
-    kernel.finish()
-    console.print(book_table("generated 1", np.frombuffer(kernel.top(1, levels), TOP), count))
-    console.print(
-        f"{count:,} commands of 500 accounts in 3 instruments: {kernel.trade_count:,} trades, {kernel.live:,} live "
-        "orders. Every asset is conserved."
-    )
+@app.command()
+def serve(
+    directory: TapeDir,
+    host: Annotated[str, option("Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
+    port: Annotated[int, option("TCP port; 0 takes a free one.", min=0, max=65535)] = 8765,
+    snapshot: Annotated[
+        Path | None, option("Begin with this snapshot instead of the start of the tape.", metavar="FILE")
+    ] = None,
+    treasury: Treasury = 0,
+    unsound: Unsound = False,
+) -> None:
+    """Serve the matching engine of a growing tape over HTTP: books and snapshots at any sequence, until ^C or SIGTERM.
+
+    /book?sequence=N&instrument=ID&levels=L returns JSON, /snapshot?sequence=N a snapshot. Without a sequence, the state
+    is the newest one. A snapshot has all accounts: serve it only to receivers.
+
+    Example:
+
+    levelcast book serve data/tokyo-1 --port 8765
+    """
+    service = open_service(directory, snapshot, treasury, unsound=unsound)
+    with book_server(service, host, port) as server:
+        typer.echo(f"Serving http://{host}:{server.server_address[1]}/book, at sequence {service.engine.sequence:,}.")
+        stop = Event()
+        on_interrupt(stop.set)
+        serve_until(server, stop.is_set)
 
 
-def _screen(console: Console) -> Live:
-    return Live(console=console, transient=True, auto_refresh=False)
+@app.command()
+def generate(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="New directory for the tape.")],
+    count: Annotated[int, option("Number of commands.", min=1)] = 20_000,
+    symbols: Annotated[int, option("Number of instruments.", min=1, max=1000)] = 3,
+    seed: Annotated[int, option("Random seed.", min=0)] = 1,
+) -> None:
+    """Write a tape of generated orders: definitions, deposits of 500 accounts, and commands.
 
+    Example:
 
-def _show(live: Live, console: Console, name: str, top: RecordArray, number: int, rate: int) -> None:
-    """Show the book ten times a second on a terminal, and wait so that the rate is kept."""
-    step = max(1, rate // 10)
-    if not console.is_terminal or number % step:
-        return
-    shown: Table = book_table(name, top, number)
-    live.update(shown, refresh=True)
-    time.sleep(step / rate)
+    levelcast book generate orders-tape --count 100000
+    """
+    last = write_tape(directory, count, symbols, seed)
+    typer.echo(f"{directory}: {count:,} commands in {symbols} instruments, sequences 1 to {last:,}.")

@@ -8,6 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from levelcast.cli.output import table
+from levelcast.market.engine import MatchingEngine
 from levelcast.market.replay import TOP
 from levelcast.market.replay_check import CheckCounts
 from levelcast.market.replay_entry import EntryCounts
@@ -23,7 +24,7 @@ def price_of(price: int) -> str:
     return "–" if price == UNDEFINED else f"{price / 1e9:,.2f}"
 
 
-def book_table(name: str, top: RecordArray, events: int) -> Table:
+def book_table(title: str, top: RecordArray) -> Table:
     """Return a book with bids on the left and asks on the right."""
     rows = [
         (f"{int(level['bid_sz']):,}", price_of(int(level["bid_px"])), price_of(int(level["ask_px"])),
@@ -31,7 +32,17 @@ def book_table(name: str, top: RecordArray, events: int) -> Table:
         for level in top
         if level["bid_sz"] or level["ask_sz"]
     ]  # fmt: skip
-    return table((">bid size", ">bid", ">ask", ">ask size"), rows, title=f"{name} after {events:,} events")
+    return table((">bid size", ">bid", ">ask", ">ask size"), rows, title=title)
+
+
+def state_line(engine: MatchingEngine) -> str:
+    """Return the last line of a state that was rebuilt from a tape."""
+    at = np.datetime_as_string(np.datetime64(engine.timestamp_ns, "ns"), unit="ms").replace("T", " ")
+    kernel = engine.kernel
+    return (
+        f"Sequence {engine.sequence:,}, {at} UTC: {kernel.trade_count:,} trades, {kernel.live:,} live orders, "
+        f"state {engine.state_hash().hex()[:16]}."
+    )
 
 
 def report_lines(found: list[SymbolReplay], *, match: bool) -> Iterator[str]:
@@ -41,8 +52,10 @@ def report_lines(found: list[SymbolReplay], *, match: bool) -> Iterator[str]:
         yield f"{each.symbol}: {len(each.times):,} events, {each.live:,} live orders, {bid} / {ask} at the end"
         if each.crossed:
             yield f"  crossed after {each.crossed:,} events, {each.crossed_since_auction:,} of them after the auction"
-        if each.unknown or each.refused:
-            yield f"  not known: {each.unknown:,} events of orders from before the file; refused: {each.refused:,}"
+        if each.unknown:
+            yield f"  not known: {each.unknown:,} events of orders from before the file"
+        if each.refused:
+            yield f"  refused by the engine: {each.refused:,} events"
         if each.check is not None:
             yield from _checked(each.check)
         if match and each.matched is not None:
@@ -88,7 +101,8 @@ def _entered(entered: EntryCounts) -> Iterator[str]:
 
 def summary(found: list[SymbolReplay], *, match: bool) -> str:
     """Return the last line of a replay."""
-    parts = [f"{sum(len(each.times) for each in found):,} events of {len(found):,} symbols"]
+    symbols = "1 symbol" if len(found) == 1 else f"{len(found):,} symbols"
+    parts = [f"{sum(len(each.times) for each in found):,} events of {symbols}"]
     checks = [each.check for each in found if each.check is not None]
     if checks:
         equal, rows = sum(each.equal_rows for each in checks), sum(each.rows for each in checks)

@@ -25,6 +25,7 @@ LIAR = "dublin-1"
 _HEAD = """\
 [network]
 name = "a group with a liar"
+id = "{network:016x}"
 
 [core]
 address = "{group}"
@@ -59,7 +60,7 @@ SITES = ("athens", "berlin", "cairo", "dublin")
 def demo_file(group: str, port: int, names: Sequence[str] = SITES) -> str:
     """Return the network file of a member at each of these sites."""
     sites = (_SITE.format(site=site, number=number) for number, site in enumerate(names, 1))
-    return _HEAD.format(group=group, port=port, site=names[0]) + "".join(sites)
+    return _HEAD.format(group=group, port=port, network=port, site=names[0]) + "".join(sites)
 
 
 def run_demo(*, as_json: bool) -> int:

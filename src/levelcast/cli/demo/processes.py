@@ -33,7 +33,7 @@ from levelcast.network.roles import RECEIVER, REFORMATION
 from levelcast.node.cluster import Cluster, Kill
 from levelcast.node.demo.network import LOSS_RATIO, SCALE, Stage, require_empty, set_stage
 from levelcast.node.demo.outcome import DemoOutcome, assess, explain_delay, explain_late, percent
-from levelcast.node.demo.run import Show, Trader
+from levelcast.node.demo.run import DemoTrader, Show
 from levelcast.node.fork_server import ForkServer
 from levelcast.node.options import NodeOptions
 from levelcast.pipeline.session import require_spark
@@ -172,7 +172,7 @@ def _show(
     options = NodeOptions(wishes.rate, wishes.run_ns, impair=True, seed=wishes.seed)
     cluster = Cluster(stage.network, stage.file, stage.data, options, floors=not batches, server=server)
     bound_s = sum(term.ns for term in stage.network.liveness()) / 1e9 + 15.0
-    trader = Trader(stage.network, stage.data, batches, wishes.rate, wishes.seed) if batches else None
+    trader = DemoTrader(stage.network, stage.data, batches, wishes.rate, wishes.seed) if batches else None
     return Show(cluster, wishes.run_ns / 1e9, bound_s, kills, trader)
 
 

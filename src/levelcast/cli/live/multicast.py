@@ -20,14 +20,16 @@ from rich.console import Console
 from levelcast.byzantine.config import ChainConfig
 from levelcast.byzantine.epochs import EpochMachine
 from levelcast.byzantine.member import ChainMember
+from levelcast.byzantine.outside import OutsideSender
 from levelcast.byzantine.signatures import Signer
 from levelcast.cli.errors import duration_ns
 from levelcast.cli.options import Data, Impair, Interface, option
 from levelcast.cli.output import print_json
+from levelcast.errors import UserError, describe
 from levelcast.network import load_network
 from levelcast.node.multicast_group import END_S, MulticastProcesses, compare
 from levelcast.runtime.multicast_loop import GroupDelivery
-from levelcast.runtime.multicast_node import GroupNode, MulticastOptions, group_record, read_keys
+from levelcast.runtime.multicast_node import GroupNode, MulticastOptions, group_record, names_of, read_keys
 from levelcast.runtime.realtime import calm_garbage_collection
 from levelcast.runtime.sockets import LOOPBACK
 from levelcast.sim.chain.liars import STYLES
@@ -40,7 +42,8 @@ STARTUP_S = 1.5
 def multicast(
     network_file: Annotated[Path, typer.Argument(help="Network file.", metavar="[FILE]")] = Path("network.toml"),
     name: Annotated[
-        str | None, option("Run only this receiver; lines of standard input are sent.", unset="all, as processes")
+        str | None,
+        option("Run only this receiver or floor; lines of standard input are sent.", unset="all, as processes"),
     ] = None,
     data: Data = Path("data"),
     publish: Annotated[str | None, option("Run time.", "--for", metavar="TIME", unset="until ^C")] = None,
@@ -55,13 +58,17 @@ def multicast(
     liar: Annotated[
         str | None, option(f"Lie in this way, for tests: {', '.join(STYLES)}.", metavar="STYLE", unset="honest")
     ] = None,
+    group: Annotated[
+        Path | None, option("File group.json of a member, to join after the first epoch.", metavar="FILE")
+    ] = None,
     as_json: Annotated[bool, option("Print JSON lines: events, final state.", "--json")] = False,
     demo: Annotated[bool, option("Run four members, one of which lies, and narrate what happens.", "--demo")] = False,
 ) -> None:
     """Run a group in which fewer than a third may lie: reliable multicast among the receivers of a network.
 
     Without --name, all members run as processes on this machine, and what they have delivered is compared. Exit code 0:
-    it is identical; 1: it is not.
+    it is identical; 1: it is not. SIGHUP makes a member sign the receivers of the network file, read again, as the next
+    epoch of the group, which begins when enough members have signed.
 
     Examples:
 
@@ -84,7 +91,7 @@ def multicast(
         common += ["--slot", slot] if slot is not None else []
         raise typer.Exit(_run_all(network_file, data, common, run_s or 3600.0, as_json=as_json))
     slot_ns = None if slot is None else duration_ns(slot, "--slot", 1)
-    options = MulticastOptions(by_turn, slot_ns, interface, impair)
+    options = MulticastOptions(by_turn, slot_ns, interface, impair, group=group)
     member = MemberProcess(network_file, name, data, options, liar, as_json=as_json)
     member.run(run_s, rate, size)
 
@@ -104,6 +111,7 @@ class MemberProcess:
         self._known: dict[str, Any] = {}
         self._told_ns = 0
         self._ended = Event()
+        self._file, self._name = file, name
         replace = None if liar is None else lying(liar, identity)
         self._node = GroupNode(
             network, name, record, identity, data, self._on_delivery, options, self._on_turn, replace
@@ -116,6 +124,7 @@ class MemberProcess:
         node = self._node
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: node.loop.stop())
+        signal.signal(signal.SIGHUP, self._propose)
         calm_garbage_collection()
         feeder = Thread(target=self._feed, args=(run_s, rate, size), daemon=True)
         feeder.start()
@@ -125,6 +134,18 @@ class MemberProcess:
             self._ended.set()
         packets = {sender: (count, digest.hex()) for sender, (count, digest) in self._packets.items()}
         self._tell({"event": "end", "packets": packets, **node.status()})
+
+    def _propose(self, *signals: object) -> None:
+        """Propose the receivers of the network file, read again, as the next epoch: the handler of SIGHUP."""
+        try:
+            network = load_network(self._file)
+            statement = read_keys(self._file, network, self._name)[1]
+            record = group_record(network, statement)
+        except (UserError, OSError) as error:
+            typer.echo(f"levelcast: the next epoch is not proposed: {describe(error)}", err=True)
+            return
+        self._node.names |= names_of(network)
+        self._node.propose(record)
 
     def _feed(self, run_s: float | None, rate: float, size: int) -> None:
         loop, began = self._node.loop, time.monotonic()
@@ -161,6 +182,11 @@ class MemberProcess:
             return
         self._told_ns = now
         member = self._node.loop.machine.member
+        if isinstance(member, OutsideSender):
+            if self._known.get("sent") != member.confirmed:
+                self._known = {"sent": member.confirmed}
+                self._tell({"event": "change", **self._known})
+            return
         if not isinstance(member, ChainMember):
             return
         chain, names = member.chain, self._node.names
@@ -173,7 +199,7 @@ class MemberProcess:
             "fetched": chain.counts.fetched,
         }
         changed = {key: value for key, value in state.items() if self._known.get(key) != value}
-        if changed and self._known:
+        if changed:
             self._tell({"event": "change", **changed})
         self._known = state
 

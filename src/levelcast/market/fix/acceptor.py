@@ -144,6 +144,13 @@ class Acceptor:
         self._active[connection] = session
         return self._outputs(connection, session, session.connect(now) + session.refuse(text, now))
 
+    def settle(self, connection: Connection) -> None:
+        """Note the state of a connection after calls of its session that did not come from here."""
+        session = self._active.get(connection)
+        if session is not None and session.state is SessionState.CLOSED:
+            del self._active[connection]
+        self.schedule(connection)
+
     def schedule(self, connection: Connection) -> None:
         """Note when a connection is due. Call it after a call of its session that did not come from here."""
         wake = self._wake_of(connection)

@@ -26,6 +26,11 @@ class Gap:
     def requested(self) -> bool:
         return self.upto > 0
 
+    @property
+    def idle(self) -> bool:
+        """Nothing is requested, and nothing is kept."""
+        return not self.upto and not self._held
+
     def hold(self, seq: int, message: Message | None) -> None:
         """Keep a message, or a number alone, if there is room."""
         self.seen = max(self.seen, seq)

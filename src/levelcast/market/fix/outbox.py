@@ -7,6 +7,8 @@ a step, so that a request for a whole day holds nothing up.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from levelcast.market.fix.config import SessionConfig
 from levelcast.market.fix.effects import Effects, PersistEntry, SendBytes
 from levelcast.market.fix.journal import Entry, HeadFields, Numbered, Sent, SessionImage
@@ -49,6 +51,28 @@ class Outbox:
             self._send(seq, kind, body, now, effects, head)
         elif not self._kept_from:
             self._kept_from = seq
+
+    def application_messages(
+        self, messages: Iterable[tuple[bytes, bytes, int]], now: int, *, connected: bool
+    ) -> list[tuple[Entry, bytes | None]]:
+        """Number messages as `message` does; return their entries, and their bytes if there is a connection."""
+        found: list[tuple[Entry, bytes | None]] = []
+        image, encode, time, data = self.image, self._head.message, time_text(now), None
+        seq = first = image.next_out
+        for kind, body, cause in messages:
+            entry = image.sent[seq] = Sent(seq, kind, body, now, cause)
+            if cause > image.cause:
+                image.cause = cause
+            if connected:
+                data = encode(kind, seq, time, body)
+            found.append((entry, data))
+            seq += 1
+        image.next_out = seq
+        if connected:
+            self.last_sent_ns = now
+        elif not self._kept_from and seq > first:
+            self._kept_from = first
+        return found
 
     def send_kept(self, now: int, effects: Effects) -> None:
         """Send the messages kept after the last session message, a Logon: nothing else would show the peer that gap."""

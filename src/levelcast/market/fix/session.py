@@ -38,10 +38,11 @@ Deviations from the specification, all as the acceptance definitions of QuickFIX
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 
 from levelcast.market.fix.config import SessionConfig
+from levelcast.market.fix.dictionary import LAYOUTS, SESSION_TYPES
 from levelcast.market.fix.effects import (
     Close,
     DeliverMessage,
@@ -51,11 +52,12 @@ from levelcast.market.fix.effects import (
     LoggedOn,
     LoggedOut,
     PeerReject,
+    PersistEntry,
     Refused,
 )
 from levelcast.market.fix.framing import FixFrame, Framer, Garbled
 from levelcast.market.fix.gap import Gap
-from levelcast.market.fix.journal import Expecting, HeadFields, Received, Reset, SessionImage
+from levelcast.market.fix.journal import Entry, Expecting, HeadFields, Received, Reset, SessionImage
 from levelcast.market.fix.outbox import POSS_DUP, Outbox
 from levelcast.market.fix.reader import Message, Reader
 from levelcast.market.fix.reasons import Rejection, SessionRejectReason
@@ -173,6 +175,25 @@ class FixSession:
         self.outbox.message(kind, body, now, effects, cause=cause, head=head, connected=connected)
         return effects
 
+    def send_many(self, messages: Iterable[tuple[bytes, bytes, int]], now: int) -> list[tuple[Entry, bytes | None]]:
+        """Send messages, each a type, a body and a cause; return entries, each durable before its bytes are sent.
+
+        It does the same as `send` for each, in less time.
+        """
+        found: list[tuple[Entry, bytes | None]] = []
+        if self.state is SessionState.CLOSED:
+            effects: Effects = []
+            self._roll(now, effects)
+            found += [(effect.entry, None) for effect in effects if isinstance(effect, PersistEntry)]
+        return found + self.outbox.application_messages(messages, now, connected=self.state is SessionState.ESTABLISHED)
+
+    def notify(self, kind: bytes, body: bytes, now: int) -> Effects:
+        """Send an application message that a resend replaces by a gap fill; without a logon, do nothing."""
+        effects: Effects = []
+        if self.state is SessionState.ESTABLISHED:
+            self.outbox.session_message(kind, body, now, effects)
+        return effects
+
     def logout(self, now: int, text: bytes = b"") -> Effects:
         """Begin to end an established session; messages are accepted until the peer's Logout."""
         effects: Effects = []
@@ -246,6 +267,12 @@ class FixSession:
         message = self._reader.read(frame)
         self._last_received_ns = now
         self._tested = False
+        if self._is_plain(message, now):
+            image = self.image
+            effects.append(PersistEntry(Received(image.next_in, message.raw)))
+            effects.append(DeliverMessage(message))
+            image.next_in += 1
+            return
         if first:
             self._on_first(message, now, effects)
             return
@@ -260,6 +287,25 @@ class FixSession:
             self._on_identity_fault(message, fault, fatal, now, effects)
             return
         self._by_number(message, message.seq, now, effects)
+
+    def _is_plain(self, message: Message, now: int) -> bool:
+        """Return whether a message is the expected one, for the application, and nothing else is to be done with it.
+
+        It is the usual case, and `_in_turn` would do the same.
+        """
+        fields = message.fields
+        return (
+            message.seq == self.image.next_in
+            and self.state is SessionState.ESTABLISHED
+            and message.rejection is None
+            and message.type not in SESSION_TYPES
+            and message.type in LAYOUTS
+            and POSS_DUP not in fields
+            and self._gap.idle
+            and self._comp_ids_match(message)
+            and (sent := time_ns(message.get(SENDING_TIME))) is not None
+            and self._time_is_near(sent, now)
+        )
 
     def _by_number(self, message: Message, seq: int, now: int, effects: Effects) -> None:
         kind, expected = message.type, self.image.next_in

@@ -99,6 +99,7 @@ def second_of(text: bytes) -> int | None:
     return days * 86_400 + int(hour) * 3_600 + int(minute) * 60 + int(second)
 
 
+@lru_cache(maxsize=1024)
 def time_ns(value: bytes) -> int | None:
     """Return the nanoseconds since 1970 of a UTCTimestamp, None if it is not one."""
     second = second_of(value[:17])
@@ -123,6 +124,7 @@ def _second_text(second: int) -> bytes:
     return text.replace("-", "").replace("T", "-").encode()
 
 
+@lru_cache(maxsize=64)
 def time_text(now_ns: int) -> bytes:
     """Return the UTCTimestamp of a time, with milliseconds."""
     second, rest = divmod(now_ns, SECOND)
