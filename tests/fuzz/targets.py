@@ -436,7 +436,7 @@ def _entry() -> tuple[Check, list[bytes]]:
         while (frame := framer.next()) is not None:
             assert isinstance(frame, FixFrame), "garbled output"
             assert reader.read(frame).rejection is None, "an answer that the reader rejects"
-        assert sum(1 for _ in read_batches(disk.journal)), "no journal"
+        assert list(read_batches(bytes(disk.journal))), "no journal"
         again = SimFloor(disk, rights(1), now=START)
         assert again.machine.engine.chain == floor.machine.engine.chain, "a restart gives another state"
         assert again.gateway.take().packet is None, "a restart sends a packet again"
