@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,6 +30,9 @@ from levelcast.overlay.wide.measure import GroupFigures
 from levelcast.plots.style import BLUE, FAINT, GREEN, INK, ORANGE, canvas
 from levelcast.sim.wide.compare import Workload, measure_protocol, recommend
 from levelcast.sim.wide.sites import TT_NEAR_NS, tt_matrix
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MS = 1_000_000
 LOSSES = (0.001, 0.01, 0.1)
@@ -173,19 +177,28 @@ def plot(found: Mapping[str, Mapping[float, Mapping[str, GroupFigures]]], path: 
                         "o",
                         color=colour,
                         markersize=4.5,
-                        label=f"{loss:.1%} loss",
+                        label=f"{100 * loss:g} % loss",
                     )
                     for x, y, each in dots:
                         short = each.replace(FORWARDED, "f")
                         axes.annotate(short, (x, y), (3, 3), textcoords="offset points", fontsize=7.5, color=FAINT)
-                axes.set_xscale("log")
-                axes.set_yscale("log")
+                _scale(axes)
                 axes.set_title(f"{name}\n{heading}", color=INK)
                 axes.set_xlabel("datagrams per message and destination")
                 axes.grid(axis="y")
                 axes.legend(frameon=False, fontsize=8.5)
         figure.suptitle("Protocols of wide-area groups", x=0.01, ha="left", fontsize=12.5, fontweight="bold")
     return path
+
+
+def _scale(axes: Axes) -> None:
+    """Use logarithmic axes with plain numbers."""
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.minorticks_off()
+    for least, most, set_ticks in ((*axes.get_xlim(), axes.set_xticks), (*axes.get_ylim(), axes.set_yticks)):
+        ticks = [step * 10**power for power in range(5) for step in (1, 2, 3, 5) if least <= step * 10**power <= most]
+        set_ticks(ticks, labels=[f"{tick:,}" for tick in ticks])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

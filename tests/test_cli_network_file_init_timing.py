@@ -335,6 +335,10 @@ def test_copies_are_planned_within_the_redundancy_of_the_file_and_stored(
         ("redundancy = 1.4\ncopies = { tokyo-1 = { parity = 99 } }", "parity from 0 to 64"),
         ("redundancy = 1.4\ncopies = { tokyo-1 = { path = 1 } }", "receivers with tokens from 0 to 4"),
         ("copies = { tokyo-1 = { parity = 3 } }", "copies needs redundancy above 1"),
+        (
+            "redundancy = 1.4\ncopies = { tokyo-1 = { second_path = true } }",
+            'second_path of "tokyo-1" needs transport = "unicast" or "sites" in [core]',
+        ),
     ],
 )
 def test_bad_copies_are_one_sentence(

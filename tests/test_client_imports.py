@@ -27,6 +27,7 @@ EVENT_LOOP = {
     "levelcast.client.async_publisher",
     "levelcast.client.edge_sockets",
     "levelcast.client.group",
+    "levelcast.client.reliable_multicast",
     "levelcast.client.subscriber",
     "levelcast.client.trader",
     "levelcast.client.unicast_sockets",

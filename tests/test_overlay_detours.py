@@ -53,7 +53,7 @@ def chosen(delays: Delays, cut: tuple[tuple[int, int], ...] = (), *, shorter: bo
             detours.update(rows_of(delays, cut), now)
         for sender in sorted(NODES):
             for each in detours.over_here(sender):
-                found[sender, each.to] = (here, each.cut)
+                found[sender, each.to] = (here, each.tokens)
         assert detours.count == sum(1 for node, _ in found.values() if node == here)
     return found
 
@@ -82,7 +82,7 @@ def test_paths_of_a_receiver_that_has_just_started_are_not_cut() -> None:
     here.update(rows_of(delays), NOW)
     assert here.over_here(A) == ()
     here.update(rows_of(delays, at_ns=NOW + SETTLED_NS), NOW + SETTLED_NS)
-    assert here.over_here(A) == (DetourTo(B, cut=True),)
+    assert here.over_here(A) == (DetourTo(B, tokens=True),)
 
 
 def test_a_long_path_has_a_detour_only_if_that_is_wanted() -> None:
@@ -108,11 +108,21 @@ def test_a_detour_is_kept_until_it_wins_less_than_half_of_that() -> None:
     here.update(times(93), NOW)
     assert here.over_here(A) == ()
     here.update(times(85), NOW)
-    assert here.over_here(A) == (DetourTo(B, cut=False),)
+    assert here.over_here(A) == (DetourTo(B, tokens=False),)
     here.update(times(93), NOW)
-    assert here.over_here(A) == (DetourTo(B, cut=False),)
+    assert here.over_here(A) == (DetourTo(B, tokens=False),)
     here.update(times(97), NOW)
     assert here.over_here(A) == ()
+
+
+def test_a_second_path_is_the_best_detour_for_packets_and_tokens() -> None:
+    found: dict[tuple[int, DetourTo], int] = {}
+    for each in (B, C, D):
+        here = Detours(each, NODES, {}, shorter=False, second=frozenset((B,)))
+        here.update(rows_of(even() | {(A, D): 20, (C, D): 10, (D, B): 45, (D, C): 30}), NOW)
+        found |= {(sender, one): each for sender in NODES for one in here.over_here(sender)}
+    to_b = DetourTo(B, tokens=True)
+    assert found == {(A, to_b): D, (C, to_b): D, (D, to_b): C}
 
 
 def test_a_receiver_or_a_detour_that_publishes_nothing_takes_no_part() -> None:
@@ -123,7 +133,7 @@ def test_a_receiver_or_a_detour_that_publishes_nothing_takes_no_part() -> None:
 
 def test_a_floor_has_the_paths_of_its_site() -> None:
     here = settled(C, rows_of(even() | {(A, C): 20}, ((A, B),)), {FLOOR: A}, shorter=False)
-    assert here.over_here(FLOOR) == here.over_here(A) == (DetourTo(B, cut=True),)
+    assert here.over_here(FLOOR) == here.over_here(A) == (DetourTo(B, tokens=True),)
     assert here.over_here(LONELY_FLOOR) == ()
 
 
@@ -144,13 +154,13 @@ def test_each_pair_has_at_most_one_detour_and_clocks_do_not_matter(
             for each in detours.over_here(sender):
                 assert pairs_of.setdefault((sender, each.to), here) == here
                 assert here not in (sender, each.to)
-                assert each.cut is ((sender, each.to) in cut)
+                assert each.tokens is ((sender, each.to) in cut)
                 over = pairs[sender, here] * 1_000 + pairs[here, each.to] * 1_000 + RELAY_US
-                assert each.cut or over <= pairs[sender, each.to] * 900
+                assert each.tokens or over <= pairs[sender, each.to] * 900
     shown = {pair: ms + offset[pair[1]] - offset[pair[0]] for pair, ms in pairs.items()}
     for here in sorted(NODES):
         detours = settled(here, rows_of(shown, tuple(cut)))
         for sender in NODES:
             for each in detours.over_here(sender):
-                if each.cut:
+                if each.tokens:
                     assert pairs_of[sender, each.to] == here

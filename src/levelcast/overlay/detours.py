@@ -10,6 +10,8 @@ a second; the copies that this causes are dropped.
 - A path is *long* if the detour is 10 % and 10 ms shorter. Packets are then passed on, if the configuration wants that.
   The detour is kept until it is less than 5 % or 5 ms shorter.
 
+- A receiver may have a *second path* (W11): the best detour passes on all packets and tokens.
+
 The direct copy is always sent, too. Delays of a detour and of the direct path contain the same offset of clocks, so
 the comparison is right also with wrong clocks.
 """
@@ -38,16 +40,28 @@ class DetourTo(NamedTuple):
     """A receiver to which this node passes on what arrives from one sender."""
 
     to: int
-    cut: bool
-    """The direct path is cut, so that tokens are passed on, too."""
+    tokens: bool
+    """Tokens are passed on, too: the direct path is cut, or the receiver has a second path."""
 
 
 class Detours:
     """Pairs for which one node is the best detour."""
 
-    def __init__(self, here: int, receivers: frozenset[int], floors: Mapping[int, int], *, shorter: bool) -> None:
-        """`floors` has a receiver at the site of each floor that has one; with `shorter`, long paths get copies."""
+    def __init__(
+        self,
+        here: int,
+        receivers: frozenset[int],
+        floors: Mapping[int, int],
+        *,
+        shorter: bool,
+        second: frozenset[int] = frozenset(),
+    ) -> None:
+        """`floors` has a receiver at the site of each floor that has one; with `shorter`, long paths get copies.
+
+        The receivers of `second` have a second path.
+        """
         self._here, self._receivers, self._floors, self._shorter = here, receivers, floors, shorter
+        self._second = second
         self._active: dict[int, tuple[DetourTo, ...]] = {}
         self._since_ns: dict[int, int] = {}
         """Since when each receiver has published its row."""
@@ -81,12 +95,14 @@ class Detours:
             return None
         direct_us = _delay_us(rows, sender, to)
         if direct_us is None:
-            return DetourTo(to, cut=True) if now >= self._since_ns[to] + SETTLED_NS else None
-        is_kept = any(each.to == to and not each.cut for each in self._active.get(sender, ()))
+            return DetourTo(to, tokens=True) if now >= self._since_ns[to] + SETTLED_NS else None
+        if to in self._second:
+            return DetourTo(to, tokens=True)
+        is_kept = any(each.to == to and not each.tokens for each in self._active.get(sender, ()))
         factor, margin_us = KEEP if is_kept else TAKE
         own_us = able[self._here]
         is_worth = self._shorter and own_us <= factor * direct_us and own_us <= direct_us - margin_us
-        return DetourTo(to, cut=False) if is_worth else None
+        return DetourTo(to, tokens=False) if is_worth else None
 
 
 def _is_fresh(row: Mapping[int, HeardPath], now: int) -> bool:

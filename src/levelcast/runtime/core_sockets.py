@@ -13,6 +13,7 @@ from levelcast.overlay.duplicates import KEEP_NS, RecentMessages
 from levelcast.overlay.fanout import Fanout, Kind, OverlayNode
 from levelcast.runtime.overlay_sockets import OverlaySockets, resolve
 from levelcast.runtime.sockets import LOOPBACK, Address, CoreSockets, udp, usable
+from levelcast.timing.copies import NOTHING
 from levelcast.wire.messages import CONTROL_SOURCE
 
 LIVE_NS = 1_000_000_000
@@ -79,7 +80,9 @@ def core_detours(network: Network, stripe: int | str, node: int) -> Detours:
     receivers = {place.site: place.id for place in reversed(everywhere) if place.role is RECEIVER}
     floors = {place.id: receivers[place.site] for place in everywhere if place.floor and place.site in receivers}
     releasing = frozenset(place.id for place in everywhere if place.role.releases)
-    return Detours(node, releasing, floors, shorter=network.detours)
+    copies = dict(network.stripe(stripe).rules.copies)
+    second = frozenset(place.id for place in everywhere if copies.get(place.name, NOTHING).second_path)
+    return Detours(node, releasing, floors, shorter=network.detours, second=second)
 
 
 def runs_on_one_machine(sockets: AnySockets, interface: str) -> bool:

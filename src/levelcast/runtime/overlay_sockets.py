@@ -160,7 +160,7 @@ class OverlaySockets:
         if self.recent.is_repeated(datagram, at_ns):
             return True
         if isinstance(source, Via) and sender_of(datagram) == source.node:
-            hops = [Hop(each.to, CONTROL) for each in self._detours(source) if each.cut]
+            hops = [Hop(each.to, CONTROL) for each in self._detours(source) if each.tokens]
             self.counts.detours += len(hops)
             self._send_all(hops, [datagram])
         return False

@@ -53,7 +53,7 @@ _KEYS = (
     FileKey(
         "copies",
         "by receiver, further copies of each token, and packets of which the XOR is sent too; "
-        "`levelcast timing --write` stores them",
+        "`levelcast timing --write` stores them. `second_path = true`: without multicast, all over a detour, too",
         "none",
     ),
     FileKey(
@@ -183,7 +183,10 @@ def _read_copies(fields: Fields) -> tuple[tuple[str, Copies], ...] | None:
 
     def is_entry(entry: Any) -> bool:
         return isinstance(entry, dict) and all(
-            key in limits and is_int(value) and 0 <= value <= limits[key] for key, value in entry.items()
+            isinstance(value, bool)
+            if key == "second_path"
+            else key in limits and is_int(value) and 0 <= value <= limits[key]
+            for key, value in entry.items()
         )
 
     def accept(value: Any) -> tuple[tuple[str, Copies], ...] | None:
@@ -192,7 +195,7 @@ def _read_copies(fields: Fields) -> tuple[tuple[str, Copies], ...] | None:
         return tuple((name, Copies(**entry)) for name, entry in value.items())
 
     expected = (
-        f"receivers with tokens from 0 to {MOST_TOKENS} and parity from 0 to {MOST_PARITY}, "
+        f"receivers with tokens from 0 to {MOST_TOKENS}, parity from 0 to {MOST_PARITY} and second_path, "
         "such as { sydney-1 = { tokens = 1, parity = 3 } }"
     )
     return fields.read("copies", accept, expected)
@@ -297,3 +300,10 @@ def _check_copies(network: Network, rules: TimingRules, problem: Callable[[str, 
             return
     if rules.copies and rules.redundancy == 1.0:
         problem("copies", "copies needs redundancy above 1, such as redundancy = 1.4; set it, or remove copies")
+        return
+    second = [name for name, each in rules.copies if each.second_path]
+    if second and network.transport == "multicast":
+        problem("copies", f'second_path of "{second[0]}" needs transport = "unicast" or "sites" in [core]')
+    needed = 1 + len(second) / max(1, len(network.releasing))
+    if second and needed > rules.redundancy:
+        problem("copies", f"copies with {len(second)} second paths need redundancy = {needed:.2g} or more; set it")
