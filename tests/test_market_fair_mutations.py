@@ -21,9 +21,9 @@ from tests import test_market_fair_stripes as stripes
 
 RANDOM = {
     "first-clock-closes": (0, "late only after Θ"),
-    "late-in-its-bucket": (3, "closed in time"),
+    "late-in-its-bucket": (5, "closed in time"),
     "lateness-uncapped": (5, "honest accepted"),
-    "waits-for-ever": (3, "closed in time"),
+    "waits-for-ever": (5, "closed in time"),
 }
 """Seed of the first random history that fails, and the invariant."""
 NAMED: dict[str, Callable[[], None]] = {

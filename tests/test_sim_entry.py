@@ -20,7 +20,7 @@ def test_a_history_keeps_all_invariants(seed: int) -> None:
 
 
 def test_the_histories_are_not_vacuous() -> None:
-    outcomes = [run_seed("entry", seed) for seed in (5, 9)]
+    outcomes = [run_seed("entry", seed) for seed in (9, 11, 12)]
     assert sum(outcome.orders for outcome in outcomes) > 1_000
     assert sum(outcome.late_orders for outcome in outcomes) > 0
     assert sum(outcome.refused_orders for outcome in outcomes) > 0
