@@ -27,7 +27,9 @@ EVENT_LOOP = {
     "levelcast.client.async_publisher",
     "levelcast.client.edge_sockets",
     "levelcast.client.group",
+    "levelcast.client.reliable_multicast",
     "levelcast.client.subscriber",
+    "levelcast.client.trader",
     "levelcast.client.unicast_sockets",
 }
 """The modules that work in the caller's event loop."""

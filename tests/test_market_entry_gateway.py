@@ -188,7 +188,7 @@ def check(history: EntryHistory) -> None:
     count = len(history.traders)
     assert sorted(balances(events.kernel.balances()).values()) == sorted((count * SHARES, count * CASH))
     for at, trader in enumerate(history.traders):
-        numbers = [message.seq for message in trader.reports]
+        numbers = [message.seq or 0 for message in trader.reports]
         assert numbers == sorted(set(numbers))
         reports = [message for message in trader.reports if message.type == b"8"]
         exec_ids = [message.get(17) for message in reports]

@@ -105,7 +105,19 @@ def test_a_message_is_verified_elsewhere_and_its_author_found_by_it(stage: Stage
     stage.turns()
     assert [node.ref.sender for node in stage.member.chain.graph.nodes.values()] == [2]
     assert stage.member.refused == {ChainRefusal.SIGNATURE: 1}
+    assert stage.sockets.learned == {2: OTHER, 3: OTHER}
+
+
+def test_a_verified_message_replaces_an_address_that_was_only_seen(stage: Stage) -> None:
+    stage.sockets.add(Probe(2, 1, 1))
+    stage.turns(2)
+    forged = signed(2, key=3)
+    stage.sockets.arrivals.append((encode(forged, 0), ("127.0.0.66", 6), time.time_ns()))
+    stage.turns()
     assert stage.sockets.learned == {2: OTHER}
+    stage.sockets.arrivals.append((encode(signed(2), 0), ("127.0.0.7", 7), time.time_ns()))
+    stage.turns()
+    assert stage.sockets.learned == {2: ("127.0.0.7", 7)}
 
 
 def test_what_is_no_message_of_this_network_is_counted(stage: Stage) -> None:

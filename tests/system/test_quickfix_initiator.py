@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from levelcast.market.fix.journal import Received
 from tests.entry_link import EntryHistory
 from tests.floor_parts import PASSWORD, add_accounts, open_floor, prepare, running
 from tests.pcap_parts import tcp_capture
@@ -140,7 +141,7 @@ def test_the_fix_dissector_finds_no_error(tmp_path: Path, require_tool: Callable
     history = EntryHistory(1, kills=False)
     history.floor.kill_ratio = 0.0
     history.run()
-    messages = [entry.message for entry in history.traders[0].entries if hasattr(entry, "message")]
+    messages = [entry.message for entry in history.traders[0].entries if isinstance(entry, Received)]
     assert len(messages) > 20
     capture = tmp_path / "fix.pcap"
     capture.write_bytes(tcp_capture(messages, port=9_878))

@@ -204,7 +204,7 @@ class Graph:
         for child in node.children:
             if node in child.parents:
                 child.parents.remove(node)
-            if not child.parents and child.ref in self.unknown:
+            if not child.parents and child.message is None and child.ref in self.nodes:
                 self.drop(child)  # nothing that is held cites it any more
         node.children = []
 

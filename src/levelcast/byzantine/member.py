@@ -319,21 +319,27 @@ class ChainMember(Machine):
 
     def _settled(self, effects: list[Effect]) -> None:
         """Journal the versions that are settled besides those that were delivered (C-10)."""
+        fresh = self.chain.ledger.take_fresh()
+        if not fresh:
+            return
         delivered = {effect.row[:3] for effect in effects if isinstance(effect, ChainDeliver)}
-        fresh = [row for row in self.chain.ledger.take_fresh() if row[:3] not in delivered]
+        fresh = [row for row in fresh if row[:3] not in delivered]
         if fresh:
             effects.append(Record(ChainSettled(self.config.epoch, tuple(fresh), self.chain.not_journaled(fresh))))
 
     def _schedule(self, now: int) -> None:
         config = self.config
-        times = [self.turns.wake_ns()]
-        if self._prepared is not None:
-            times.append(self._prepared.ready_ns)
+        wake_ns = self.turns.wake_ns()
+        if wake_ns <= now:
+            wake_ns = now + config.patience_ns
+        if self._prepared is not None and now < self._prepared.ready_ns < wake_ns:
+            wake_ns = self._prepared.ready_ns
         if self._fetcher.busy:
-            times.append(now + config.grace_ns)
-        times += [own.sent_ns + config.patience_ns for own in self.chain.own.values() if not own.resent]
-        ahead = [each for each in times if each > now]
-        self.wake_ns = min(ahead, default=now + config.patience_ns)
+            wake_ns = min(wake_ns, now + config.grace_ns)
+        for own in self.chain.own.values():
+            if not own.resent and now < own.sent_ns + config.patience_ns < wake_ns:
+                wake_ns = own.sent_ns + config.patience_ns
+        self.wake_ns = wake_ns
 
 
 def is_looked_at(node: VersionNode | None) -> bool:

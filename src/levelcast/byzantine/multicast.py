@@ -37,6 +37,7 @@ class Prepared(NamedTuple):
     """κ: a signed message that has not been sent (C-1)."""
 
     message: ChainMessage
+    content: ChainContent
     ready_ns: int
     """Time at which the signature is complete."""
 
@@ -140,7 +141,7 @@ class ChainMulticast:
             self._journaled.add(ref)
             if self.ledger.is_settled(ref):
                 continue
-            node = self._insert(ref, message, now)
+            node = self._insert(ref, message, now, self._clash(message))
             if ref.sender == self.me:
                 self._note_own(node, message, now)
         self.counts = Counts()
@@ -166,12 +167,12 @@ class ChainMulticast:
     def sign(self, slot: int, packets: tuple[bytes, ...], now: int, opening: Opening | None = None) -> Prepared:
         """C-1: close the batch; number, slot, payload and B are fixed and signed together."""
         first = opening or Opening()
-        content = pack_content(ChainContent(self.ledger.vector, self.convictions.members, packets, *first))
+        content = ChainContent(self.ledger.vector, self.convictions.members, packets, *first)
         overdue = self.overdue(now)
         acks = dict.fromkeys([*overdue, *self.acknowledgements()])
         self.counts.acknowledged_late += len(overdue)
-        message = self.author.message(self.seq + 1, slot, content, list(acks)[:MAX_ACKS])
-        return Prepared(message, now + self.config.sign_ns)
+        message = self.author.message(self.seq + 1, slot, pack_content(content), list(acks)[:MAX_ACKS])
+        return Prepared(message, content, now + self.config.sign_ns)
 
     def mcast(self, prepared: Prepared, now: int, effects: list[Effect]) -> None:
         """C-2: journal the message and what it acknowledges, and send it to all."""
@@ -179,7 +180,7 @@ class ChainMulticast:
         self.seq = message.header.seq
         self._journal_acknowledged(message, effects)
         self._acknowledged.update(message.header.acks)
-        self._send_own(message, now, effects)
+        self._send_own(message, prepared.content, now, effects)
         self.counts.sent += 1
 
     def _journal_acknowledged(self, message: ChainMessage, effects: list[Effect]) -> None:
@@ -192,11 +193,13 @@ class ChainMulticast:
                     self._journaled.add(each.ref)
                     effects.append(Record(ChainDirect(each.message)))
 
-    def _send_own(self, message: ChainMessage, now: int, effects: list[Effect]) -> None:
+    def _send_own(self, message: ChainMessage, content: ChainContent | None, now: int, effects: list[Effect]) -> None:
         ref = cite(message.header, self.config.domain, self.config.epoch)
         self._journaled.add(ref)
         effects += [Record(ChainDirect(message)), Send(GROUP, message)]
-        self._note_own(self._insert(ref, message, now), message, now)
+        node = self._insert(ref, message, now, self._clash(message))
+        node.content = content
+        self._note_own(node, message, now)
         self.advance(effects)
 
     def _note_own(self, node: VersionNode, message: ChainMessage, now: int) -> None:
@@ -228,7 +231,7 @@ class ChainMulticast:
             self.convictions.convict(clash.header, message.header, effects)
         if clash is None or keeps_shadow(wanted or pulled):
             self.counts.fetched += wanted
-            self._insert(ref, message, now).content = content
+            self._insert(ref, message, now, clash).content = content
         self.advance(effects)
         return effects
 
@@ -245,15 +248,14 @@ class ChainMulticast:
 
     def _clash(self, message: ChainMessage) -> ChainMessage | None:
         """Return a direct version that conflicts with a message."""
-        place = (message.header.sender, message.header.seq)
-        for node in self.graph.versions(place):
-            if node.direct and node.message is not None and conflict(node.message.header, message.header):
+        header = message.header
+        for node in self.graph.places.get((header.sender, header.seq), ()):
+            if node.direct and node.message is not None and conflict(node.message.header, header):
                 return node.message
         return None
 
-    def _insert(self, ref: Citation, message: ChainMessage, now: int) -> VersionNode:
-        place_delivered = ref.seq <= self.ledger.count(ref.sender)
-        direct = not place_delivered and becomes_direct(self._clash(message))
+    def _insert(self, ref: Citation, message: ChainMessage, now: int, clash: ChainMessage | None) -> VersionNode:
+        direct = ref.seq > self.ledger.count(ref.sender) and becomes_direct(clash)
         node = self.graph.insert(ref, message, direct=direct, now=now)
         if direct:
             self.open[ref] = node
@@ -357,7 +359,7 @@ class ChainMulticast:
                 header = own.message.header
                 again = self.author.message(header.seq, header.slot, own.message.content, self.acks_of_resent())
                 self.counts.resent += 1
-                self._send_own(again, now, effects)
+                self._send_own(again, None, now, effects)
 
     def acks_of_resent(self) -> list[Citation]:
         """Return B = ⊥, whatever κ holds (C-6)."""

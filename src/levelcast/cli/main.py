@@ -88,6 +88,13 @@ COMMANDS = {
     "watch": CommandEntry(
         "live.watch:watch", "Print the trades of a region's edge: a table on a terminal, CSV otherwise."
     ),
+    "disk": CommandEntry(
+        "live.disk:app",
+        "Create a node's journal before its first start, and replace it with a new life after its disk is lost.",
+    ),
+    "probe": CommandEntry(
+        "live.probe:app", "Measure delay and loss between sites, from a running network or from published measurements."
+    ),
     "group": CommandEntry(
         "live.group:group",
         "Send messages to all receivers without multicast, with the protocols of wide-area groups.",
@@ -100,13 +107,6 @@ COMMANDS = {
         "floor.trade:trade",
         "Trade on a floor: place, cancel and replace orders; watch orders and positions.",
     ),
-    "disk": CommandEntry(
-        "live.disk:app",
-        "Create a node's journal before its first start, and replace it with a new life after its disk is lost.",
-    ),
-    "probe": CommandEntry(
-        "live.probe:app", "Measure delay and loss between sites, from a running network or from published measurements."
-    ),
     "keys": CommandEntry(
         "keys.command:app",
         "Create, renew, revoke and check the keys of a network and its nodes.",
@@ -118,7 +118,7 @@ COMMANDS = {
     ),
     "audit": CommandEntry(
         "tape.audit:audit",
-        "Audit recorded tapes for identical order, fair release and timely floors.",
+        "Audit recorded tapes for identical order, fair release, timely floors and fair order entry.",
     ),
     "book": CommandEntry(
         "book.book:app", "Run the matching engine on order flow, tapes or generated orders; show and serve order books."

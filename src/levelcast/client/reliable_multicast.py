@@ -29,7 +29,7 @@ _HEAD = struct.Struct("<II")
 """Of every packet: the number of packets that follow it for the same payload, and the size of the complete payload."""
 
 
-class GroupMessage(NamedTuple):
+class MulticastMessage(NamedTuple):
     """A payload that all honest members deliver."""
 
     sender: str
@@ -100,7 +100,7 @@ class ReliableMulticast:
         self._thread: Thread | None = None
         self._events: asyncio.AbstractEventLoop | None = None
         self._assembler = PayloadAssembler()
-        self._messages: deque[tuple[Confirmed, GroupMessage]] = deque()
+        self._messages: deque[tuple[Confirmed, MulticastMessage]] = deque()
         self._arrived = asyncio.Event()
         self._roomy = asyncio.Event()
         self._failure: BaseException | None = None
@@ -151,10 +151,10 @@ class ReliableMulticast:
         self._check()
         node.loop.submit(packets)
 
-    def __aiter__(self) -> AsyncIterator[GroupMessage]:
+    def __aiter__(self) -> AsyncIterator[MulticastMessage]:
         return self
 
-    async def __anext__(self) -> GroupMessage:
+    async def __anext__(self) -> MulticastMessage:
         node = self._opened()
         if self._given is not None:
             node.loop.confirm(self._given)
@@ -196,7 +196,7 @@ class ReliableMulticast:
             if self._skipped:
                 self._skipped -= 1
             else:
-                self._messages.append((self._clean, GroupMessage(name, payload)))
+                self._messages.append((self._clean, MulticastMessage(name, payload)))
         self._notify(self._arrived)
 
     def _on_turn(self) -> None:

@@ -63,7 +63,7 @@ class OrderRefused(UserError):
 
 
 @dataclass(slots=True)
-class Order:
+class TradeOrder:
     """An order as the last report left it."""
 
     id: str
@@ -88,7 +88,7 @@ class TradeReport(NamedTuple):
     """One ExecutionReport."""
 
     kind: str
-    order: Order
+    order: TradeOrder
     exec_id: str
     size: int
     """Of a fill or bust, else 0."""
@@ -97,7 +97,7 @@ class TradeReport(NamedTuple):
     is_copy: bool = False
 
 
-class Position(NamedTuple):
+class AccountBalance(NamedTuple):
     account: str
     asset: str
     amount: Decimal
@@ -141,7 +141,7 @@ class Trader:
             raise ValueError(f'address "{address}" is not HOST:PORT')
         self.address = (host, int(port))
         self.account = account
-        self.orders: dict[str, Order] = {}
+        self.orders: dict[str, TradeOrder] = {}
         """Live orders by ClOrdID."""
         self.books: dict[str, BookView] = {}
         """Of the instruments that `watch` follows."""
@@ -157,7 +157,7 @@ class Trader:
         self._logged_on = asyncio.Event()
         self._answers: dict[str, asyncio.Future[list[Message]]] = {}
         self._parts: dict[str, list[Message]] = {}
-        self._waiting: dict[str, asyncio.Future[Order]] = {}
+        self._waiting: dict[str, asyncio.Future[TradeOrder]] = {}
         self._reports: deque[TradeReport] = deque()
         self._changed = asyncio.Event()
         self._moved = asyncio.Event()
@@ -279,9 +279,9 @@ class Trader:
     def submit(
         self, symbol: str, side: Side, size: int, price: Price | None = None, *, stop: Price | None = None,
         time_in_force: str = "day", post_only: bool = False, account: str = "",
-    ) -> Order:  # fmt: skip
+    ) -> TradeOrder:  # fmt: skip
         """Send an order without waiting for the answer, and return it."""
-        order = Order(self._next_id(), symbol, side, size, None if price is None else _decimal(price), left=size)
+        order = TradeOrder(self._next_id(), symbol, side, size, None if price is None else _decimal(price), left=size)
         pairs: list[tuple[int, bytes]] = [(11, order.id.encode()), *self._account(account), (21, b"1")]
         if post_only:
             pairs.append((18, b"6"))
@@ -296,14 +296,16 @@ class Trader:
     async def place(
         self, symbol: str, side: Side, size: int, price: Price | None = None, *, stop: Price | None = None,
         time_in_force: str = "day", post_only: bool = False, account: str = "",
-    ) -> Order:  # fmt: skip
+    ) -> TradeOrder:  # fmt: skip
         """Place an order: a limit order with a price, else a market order; return it when the floor has accepted it."""
         order = self.submit(
             symbol, side, size, price, stop=stop, time_in_force=time_in_force, post_only=post_only, account=account
         )
         return await self._answer_to(order.id)
 
-    async def replace(self, order: Order, size: int, price: Price | None = None, *, stop: Price | None = None) -> Order:
+    async def replace(
+        self, order: TradeOrder, size: int, price: Price | None = None, *, stop: Price | None = None
+    ) -> TradeOrder:
         """Change size and price of an order. The size is the new total, filled part included."""
         name = self._next_id()
         wanted = price if price is not None else order.price
@@ -315,7 +317,7 @@ class Trader:
         self._send(b"G", pairs)
         return await self._answer_to(name)
 
-    async def cancel(self, order: Order) -> Order:
+    async def cancel(self, order: TradeOrder) -> TradeOrder:
         """Cancel an order."""
         name = self._next_id()
         self._send(
@@ -337,7 +339,7 @@ class Trader:
             raise OrderRefused(message.get(58).decode())
         return int(message.get(533) or 0)
 
-    async def refresh(self) -> list[Order]:
+    async def refresh(self) -> list[TradeOrder]:
         """Ask for the live orders of the session, and return them."""
         name = self._next_id()
         await self._ask(name, b"AF", [(584, name.encode()), (585, b"7")])
@@ -351,7 +353,7 @@ class Trader:
         (message,) = await self._ask(name, b"x", [(320, name.encode()), (559, b"4")])
         return [value.decode() for entry in message.group(146) if isinstance(value := entry.get(55), bytes)]
 
-    async def positions(self, account: str = "") -> list[Position]:
+    async def positions(self, account: str = "") -> list[AccountBalance]:
         """Return balances and positions, of all accounts by default: `amount` is all of it, `reserved` is in orders."""
         name, now = self._next_id(), time_text(time.time_ns())
         party: list[dict[int, object]] = [{448: b"1", 447: b"D", 452: b"24"}]
@@ -422,7 +424,7 @@ class Trader:
         is_copy = get(797) == b"Y"
         order = self.orders.get(original or name) or self.orders.get(name)
         if order is None:
-            order = Order(name, get(55).decode(), _NAMES.get(get(54), ""), int(get(38) or 0), None)
+            order = TradeOrder(name, get(55).decode(), _NAMES.get(get(54), ""), int(get(38) or 0), None)
         _update(order, message)
         if exec_type == b"5":
             self.orders.pop(original, None)
@@ -450,7 +452,7 @@ class Trader:
         elif exec_type not in (b"A", b"6", b"E", b"I"):
             self._settle(name, order)
 
-    def _settle(self, name: str, result: Order | OrderRefused) -> None:
+    def _settle(self, name: str, result: TradeOrder | OrderRefused) -> None:
         future = self._waiting.pop(name, None)
         if future is None or future.done():
             return
@@ -500,8 +502,8 @@ class Trader:
             raise OrderRefused(found[0].get(58).decode() or "refused")
         return found
 
-    async def _answer_to(self, name: str) -> Order:
-        future: asyncio.Future[Order] = asyncio.get_running_loop().create_future()
+    async def _answer_to(self, name: str) -> TradeOrder:
+        future: asyncio.Future[TradeOrder] = asyncio.get_running_loop().create_future()
         self._waiting[name] = future
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -524,7 +526,7 @@ _REQUEST_TAGS = {b"y": 320, b"AO": 710, b"AP": 710, b"r": 11, b"Y": 262}
 """The tag of the request's identifier by the type of the answer."""
 
 
-def _update(order: Order, message: Message) -> None:
+def _update(order: TradeOrder, message: Message) -> None:
     get = message.get
     order.floor_id, order.public_id = get(37).decode(), int(get(198) or order.public_id)
     order.account = get(1).decode() or order.account
@@ -550,7 +552,7 @@ def _apply_entry(view: BookView, values: dict[int, bytes]) -> None:
         side[price] = size
 
 
-def _position(message: Message) -> Position:
+def _position(message: Message) -> AccountBalance:
     amounts = {
         bytes(kind): Decimal(bytes(value).decode())
         for entry in message.group(753)
@@ -559,13 +561,13 @@ def _position(message: Message) -> Position:
     reserved = amounts.get(b"CRES", Decimal(0))
     symbol = message.get(55)
     if not symbol:
-        return Position(
+        return AccountBalance(
             message.get(1).decode(), message.get(15).decode(), amounts.get(b"CASH", Decimal(0)) + reserved, reserved
         )
     held = message.group(702)[0]
     long, short = held.get(704), held.get(705)
     amount = Decimal(bytes(long).decode()) if isinstance(long, bytes) else -Decimal(bytes(short).decode())  # type: ignore[arg-type]
-    return Position(message.get(1).decode(), symbol.decode(), amount, reserved)
+    return AccountBalance(message.get(1).decode(), symbol.decode(), amount, reserved)
 
 
 def _decimal(price: Price) -> Decimal:

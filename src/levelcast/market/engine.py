@@ -112,7 +112,7 @@ class MatchingEngine:
         for batch in split(frame.payload):
             out += self._apply(batch.kind.rtype, batch.records)
         out.append(self.kernel.finish())
-        octets = b"".join(out)
+        octets = b"".join(filter(None, out))
         hasher = blake3.blake3(self.chain)
         hasher.update(octets)
         self.chain = hasher.digest()
@@ -131,7 +131,7 @@ class MatchingEngine:
         if rtype == RTYPE_ORDER:
             commands = records.astype(ORDER, copy=False)
             self._check_rules(commands[0])
-            return [self.kernel.run(commands.tobytes())]
+            return [self.kernel.run(np.ascontiguousarray(commands).view(np.uint8).data)]
         if rtype == RTYPE_INSTRUMENT:
             for record in records.astype(INSTRUMENT, copy=False):
                 self._define(record)

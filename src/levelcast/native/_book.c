@@ -82,7 +82,8 @@ static inline void apply(Engine *e, const Command *c)
 static void run_all(Engine *e, const Command *commands, u64 n)
 {
     Ahead ring[RING];
-    ROOM(e, e->events, n + n / 2);
+    if (e->events.n + n > e->events.room)
+        event_room(e, n + n / 2);
     for (u64 i = 0; i < n + NOW; i++) {
         if (i < n)
             fetch_slots(e, &commands[i], &ring[i % RING]);
@@ -176,9 +177,16 @@ static int ready(Engine *e)
 
 static PyObject *taken(Engine *e)
 {
-    PyObject *events = PyBytes_FromStringAndSize((const char *)e->events.at, (Py_ssize_t)(e->events.n * sizeof(Event)));
-    if (events != NULL)
-        e->events.n = 0;
+    PyObject *events = e->bytes;
+    u64 n = e->events.n;
+    e->bytes = NULL;
+    e->events.at = NULL;
+    e->events.n = e->events.room = 0;
+    if (n == 0) {
+        Py_XDECREF(events);
+        return PyBytes_FromStringAndSize(NULL, 0);
+    }
+    _PyBytes_Resize(&events, (Py_ssize_t)(n * sizeof(Event)));
     return events;
 }
 
@@ -196,11 +204,12 @@ static void engine_free(Engine *e)
         free(e->listings.at[i].side[1].levels);
     }
     void *all[] = {e->orders.at, e->listings.at, e->accounts.at, e->seen.at, e->balances.at, e->assets.at, e->trades.at,
-                   e->events.at, e->due.at, e->some.at, e->lefts.at, e->prices.at, e->order_table.slots,
+                   e->due.at, e->some.at, e->lefts.at, e->prices.at, e->order_table.slots,
                    e->listing_table.slots, e->account_table.slots, e->seen_table.slots, e->balance_table.slots,
                    e->asset_table.slots};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
+    Py_XDECREF(e->bytes);
 }
 
 static int engine_begin(Engine *e, int accounts, u32 treasury_id)

@@ -136,7 +136,8 @@ typedef struct {
     VECTOR(Asset) assets;
     VECTOR(PastTrade) trades; /* a ring of KEPT_TRADES */
     Table order_table, listing_table, account_table, seen_table, balance_table, asset_table;
-    VECTOR(Event) events;
+    VECTOR(Event) events; /* in the bytes object that the method will return */
+    PyObject *bytes;
     VECTOR(u32) due, some, lefts;
     VECTOR(i64) prices;
     u64 touched;
@@ -318,9 +319,24 @@ static void order_free(Engine *e, u32 at)
 
 /* Events */
 
+/* Make room for events in a bytes object, so that they are returned without a copy. */
+static void event_room(Engine *e, u64 more)
+{
+    u64 room = 2 * e->events.room > e->events.n + more ? 2 * e->events.room : e->events.n + more;
+    if (e->bytes == NULL)
+        e->bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(room * sizeof(Event)));
+    else
+        _PyBytes_Resize(&e->bytes, (Py_ssize_t)(room * sizeof(Event)));
+    if (e->bytes == NULL)
+        no_memory(e);
+    e->events.at = (Event *)PyBytes_AS_STRING(e->bytes);
+    e->events.room = room;
+}
+
 static inline Event *tell_blank(Engine *e, u8 kind)
 {
-    ROOM(e, e->events, 1);
+    if (e->events.n == e->events.room)
+        event_room(e, 16);
     Event *event = &e->events.at[e->events.n++];
     event->kind = kind;
     event->number = e->count;

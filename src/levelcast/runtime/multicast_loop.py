@@ -25,7 +25,7 @@ from levelcast.errors import NetError
 from levelcast.protocol.effects import GROUP, ChainDeliver, Effect, Record, Send, ServeDelivered
 from levelcast.runtime.driver import Sockets
 from levelcast.runtime.impairment import Impairment
-from levelcast.runtime.sockets import Via
+from levelcast.runtime.sockets import Address, Via
 from levelcast.runtime.verify_pool import ToVerify, VerifyPool
 from levelcast.storage.chain_store import ChainStore, Confirmed
 from levelcast.wire.chain_codec import signed_bytes, unpack_content
@@ -109,7 +109,7 @@ class MulticastLoop:
         self._confirmed = store.confirmed
         self._stopping = False
         self._probe_ns = 0
-        self._probed_by: set[int] = set()
+        self._seen: set[int] = set()
         self._probes = 0
 
     # -- from any thread -----------------------------------------------------------------------------------
@@ -210,6 +210,7 @@ class MulticastLoop:
             message = self._decode(bytes(datagram)) if isinstance(datagram, bytes) else None
             if message is None:
                 continue
+            self._note_address(message, source)
             if isinstance(message, Probe | Echo):
                 self._on_probe(message, source, received_ns, now)
                 continue
@@ -229,6 +230,16 @@ class MulticastLoop:
         if waiting:
             self._pool.put(waiting, wanted)
         return ready
+
+    def _note_address(self, message: Message, source: Address) -> None:
+        """Learn the first address that is seen of a node, before anything is verified: a verified message replaces it.
+
+        A member that was away needs it, because what it receives is beyond its window and is not verified.
+        """
+        sender = message.header.sender if isinstance(message, ChainMessage) else getattr(message, "sender", None)
+        if sender is not None and sender not in self._seen and not isinstance(source, Via):
+            self._seen.add(sender)
+            self._sockets.learn(sender, source)
 
     def _decode(self, datagram: bytes) -> Message | None:
         try:
@@ -270,13 +281,10 @@ class MulticastLoop:
         ):
             raise NetError(f"member {me}: another process signs with the same key; stop it, and then start this one")
 
-    def _on_probe(self, message: Probe | Echo, source: tuple[str, int], received_ns: int, now: int) -> None:
+    def _on_probe(self, message: Probe | Echo, source: Address, received_ns: int, now: int) -> None:
         me = self.machine.me
         if isinstance(message, Probe):
             if message.sender != me:
-                if not isinstance(source, Via) and message.sender not in self._probed_by:
-                    self._probed_by.add(message.sender)  # not signed: a signed message replaces it
-                    self._sockets.learn(message.sender, source)
                 self._send(message.sender, Echo(me, message.sender, message.number, message.sent_ns, received_ns, now))
         elif message.to == me and message.sent_ns <= received_ns:
             self.round_trips_ns.append(max(0, received_ns - message.sent_ns - (message.left_ns - message.heard_ns)))

@@ -3,7 +3,8 @@
     DATA/NAME/multicast/multicast.log    journal and log of deliveries (`levelcast.storage.chain_store`)
     DATA/NAME/multicast/group.json       the record of the first epoch, which a member that joins later needs
 
-The members are the receivers of the file, in its order, with the keys of its signed statement. One process on a machine
+The members are the receivers of the file, in its order, with the keys of its signed statement. Floors with keys are
+senders outside the group. One process on a machine
 has a key at a time: an abstract socket with the public key in its name. A process on another machine is found when it
 sends (`MulticastLoop`).
 """
@@ -27,6 +28,7 @@ from levelcast.byzantine.ed25519 import Ed25519Verifier
 from levelcast.byzantine.epochs import EpochMachine, EpochMember
 from levelcast.byzantine.image import ChainImage, EpochsImage
 from levelcast.byzantine.member import ChainMember
+from levelcast.byzantine.outside import OutsideSender
 from levelcast.byzantine.signatures import RecentVerifier, Signer
 from levelcast.byzantine.turns import BySlot, ByTurn, SendingTurns
 from levelcast.errors import NetError
@@ -75,7 +77,10 @@ class MulticastOptions:
 
 
 def group_record(network: Network, statement: KeyStatement) -> EpochRecord:
-    """Return the record of the first epoch: the receivers of the network file with their keys."""
+    """Return the record of the first epoch: the receivers of the network file, and the floors as senders outside.
+
+    A receiver without a key is an error, a floor without one is no sender.
+    """
     keys = []
     for receiver in network.receivers:
         holder = statement.holder(receiver.name)
@@ -86,13 +91,25 @@ def group_record(network: Network, statement: KeyStatement) -> EpochRecord:
         keys.append(EpochKey(receiver.id, holder.keys.sign))
     if not keys:
         raise NetError("the network file has no receivers; add at least one, and four to tolerate a liar")
-    return EpochRecord(1, tuple(keys))
+    floors = [(floor.id, statement.holder(floor.name)) for floor in network.floors]
+    outside = [EpochKey(floor, holder.keys.sign) for floor, holder in floors if holder is not None]
+    return EpochRecord(1, tuple(keys), tuple(outside))
+
+
+def names_of(network: Network) -> dict[int, str]:
+    """Return the names of all nodes that may be in a group."""
+    return {receiver.id: receiver.name for receiver in network.receivers} | {
+        floor.id: floor.name for floor in network.floors
+    }
 
 
 def write_group(path: Path, record: EpochRecord) -> None:
     """Write the record of the first epoch for members that join later."""
-    members = [{"id": each.node, "key": key_text(SIGN, each.key)} for each in record.members]
-    text = json.dumps({"kind": GROUP_KIND, "epoch": record.epoch, "members": members}, indent=1) + "\n"
+    parts = {
+        part: [{"id": each.node, "key": key_text(SIGN, each.key)} for each in some]
+        for part, some in (("members", record.members), ("outside", record.outside))
+    }
+    text = json.dumps({"kind": GROUP_KIND, "epoch": record.epoch, **parts}, indent=1) + "\n"
     AppendFile.create(path, text.encode()).close()
 
 
@@ -100,10 +117,13 @@ def read_group(path: Path) -> EpochRecord:
     """Return the record of such a file; raise NetError for another file."""
     try:
         found: Any = json.loads(path.read_text(encoding="utf-8"))
-        keys = [EpochKey(int(each["id"]), read_key(each["key"], SIGN, str(path))) for each in found["members"]]
+        members, outside = (
+            tuple(EpochKey(int(each["id"]), read_key(each["key"], SIGN, str(path))) for each in found[part])
+            for part in ("members", "outside")
+        )
         if found["kind"] != GROUP_KIND:
             raise ValueError
-        return EpochRecord(int(found["epoch"]), tuple(keys))
+        return EpochRecord(int(found["epoch"]), members, outside)
     except FileNotFoundError:
         raise NetError(f"{path}: not found; copy group.json of a member of the group") from None
     except (ValueError, KeyError, TypeError):
@@ -178,10 +198,10 @@ class GroupNode:
         self._options = options = options or MulticastOptions()
         place = place_of(network, name)
         self.me, self.name = place.id, name
-        self.names = {receiver.id: receiver.name for receiver in network.receivers}
+        self.names = names_of(network)
         if self.me not in record.keys:
             raise NetError(
-                f"{name}: not a receiver of the network file; the members are {', '.join(self.names.values())}"
+                f"{name}: neither a receiver nor a floor with a key; choose one of {', '.join(self.names.values())}"
             )
         self.config = group_config(network, record, place.stripe)
         self._slot_ns = options.slot_ns or network.timing(place.stripe).slot_ns
@@ -230,6 +250,9 @@ class GroupNode:
                     return ByTurn(config, self.me, now, hops=hops, timeout_ns=timeout_ns, after_slot=after)
                 return BySlot(config, self.me, now, start_ns=0, slot_ns=self._slot_ns, after_slot=after)
 
+            if self.me in config.outside:
+                return OutsideSender(config, self.me, signer, epochs.verifiers[config.epoch], image, now)
+
             def honest() -> ChainMember:
                 return ChainMember(config, self.me, signer, epochs.verifiers[config.epoch], image, now, turns)
 
@@ -240,7 +263,7 @@ class GroupNode:
     def propose(self, record: EpochRecord) -> None:
         """E-2: sign the set of this record as that of the next epoch, if it differs from that of the last one."""
         epochs = self.loop.machine
-        if record.members != epochs.records[epochs.epoch].members:
+        if record[1:] != epochs.records[epochs.epoch][1:]:
             self.loop.propose(record._replace(epoch=epochs.epoch + 1))
 
     def run(self, listen_ns: int = LISTEN_NS) -> None:
@@ -276,6 +299,8 @@ class GroupNode:
             "malformed": dict(self.loop.malformed),
         }
         member = epochs.member
+        if isinstance(member, OutsideSender):
+            status |= {"sent": member.seq, "delivered_by_all": member.confirmed, "sent_again": member.sent_again}
         if isinstance(member, ChainMember):
             chain = member.chain
             senders = [self.names.get(each, str(each)) for each in member.config.senders]

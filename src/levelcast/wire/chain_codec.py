@@ -131,7 +131,8 @@ def _unpack_sized(content: bytes, at: int, limit: int) -> tuple[tuple[bytes, ...
 
 def epoch_bytes(record: EpochRecord, domain: int) -> bytes:
     """Return the bytes that a vote for an epoch record signs."""
-    return b"levelcast chain epoch\0" + _context(domain, record.epoch - 1) + _pack_record(record)
+    packed = _pack_record(record)
+    return b"levelcast chain epoch\0" + _context(domain, record.epoch - 1) + packed
 
 
 def _pack_record(record: EpochRecord) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 from levelcast.errors import NetError, UserError
 from levelcast.market.book_service import BookService
 from levelcast.market.engine import BookFrame, MatchingEngine
+from levelcast.market.floor.machine import OPERATOR
 from levelcast.market.replay import TOP
 from levelcast.market.synthetic_orders import order_frames
 from levelcast.protocol.history import MembershipChange, Tip, make_frame
@@ -126,6 +127,13 @@ def book_server(service: BookService, host: str, port: int) -> HTTPServer:
         raise NetError(f"{host}:{port}: {error.strerror}; choose another --host or --port") from None
 
 
+def serve_until(server: HTTPServer, ended: Callable[[], bool]) -> None:
+    """Answer requests until `ended`, which is asked at least four times a second."""
+    server.timeout = 0.25
+    while not ended():
+        server.handle_request()
+
+
 def answer(service: BookService, path: str, query: dict[str, list[str]]) -> tuple[HTTPStatus, str, bytes]:
     """Return status, type and body for a path."""
     service.follow()
@@ -163,7 +171,7 @@ def write_tape(directory: Path, count: int, symbols: int, seed: int) -> int:
     first = Tip(records=[MembershipChange(0, Membership(0, (MemberLife(1, 1),)))])
     writer = TapeWriter.open(directory, first)
     try:
-        for number, (at_ns, payload) in enumerate(order_frames(count, symbols, seed), 1):
+        for number, (at_ns, payload) in enumerate(order_frames(count, symbols, seed, treasury=OPERATOR), 1):
             packet = Packet(_SOURCE, 1, number, count_records(payload), payload)
             tip = writer.tip
             writer.append(make_frame(number, at_ns, tip.next_sequence, [seal(packet, 0)], tip.chain))

@@ -95,7 +95,12 @@ def add(
 
 @app.command("list")
 def list_command(data: FloorDir = FLOOR_DIR, database: Database = "", as_json: AsJson = False) -> None:
-    """List accounts with their logins."""
+    """List accounts with their logins.
+
+    Examples:
+
+    levelcast account list
+    """
     rows = _store(data, database).rows()
     if as_json:
         print_json([row._asdict() for row in rows])
@@ -115,7 +120,14 @@ def lock(
     unlock: Annotated[bool, option("Unlock the account.", "--unlock")] = False,
     database: Database = "",
 ) -> None:
-    """Lock an account: cancel its orders, refuse new ones, log out the sessions that trade for it alone."""
+    """Lock an account: cancel its orders, refuse new ones, log out the sessions that trade for it alone.
+
+    Examples:
+
+    levelcast account lock ann
+
+    levelcast account lock ann --unlock
+    """
     store = _store(data, database)
     store.number_of(account)
     if not unlock:
@@ -134,7 +146,12 @@ def password(
     password_file: PasswordFile = None,
     database: Database = "",
 ) -> None:
-    """Set the password of a login; print it if it is generated."""
+    """Set the password of a login; print it if it is generated.
+
+    Examples:
+
+    levelcast account password ANN
+    """
     made, generated = _password(password_file)
     store = _store(data, database)
     store.set_password(comp_id, made)
@@ -163,7 +180,12 @@ def deposit(account: Account, amount: Amount, asset: Asset, data: FloorDir = FLO
 
 @app.command()
 def withdraw(account: Account, amount: Amount, asset: Asset, data: FloorDir = FLOOR_DIR) -> None:
-    """Withdraw money or shares that are not reserved by orders."""
+    """Withdraw money or shares that are not reserved by orders.
+
+    Examples:
+
+    levelcast account withdraw ann 1000 USD
+    """
     operate(data, "withdraw", account=account, amount=amount, asset=asset)
     typer.echo(f"{account}: {amount} {asset} withdrawn")
 
@@ -184,7 +206,14 @@ def limits(
     short: Annotated[int | None, option("Most shares sold short, of each --symbol.", min=0, unset="as it is")] = None,
     symbol: Annotated[list[str] | None, option("Instrument of --short (repeatable).", unset="none")] = None,
 ) -> None:
-    """Set the limits of an account."""
+    """Set the limits of an account.
+
+    Examples:
+
+    levelcast account limits ann --orders-per-second 100
+
+    levelcast account limits bob --short 5000 --symbol IBM
+    """
     given = {
         "largest_order": largest_order,
         "largest_open": largest_open,

@@ -182,19 +182,34 @@ def open_command(
 
 @app.command()
 def halt(symbols: Symbols = None, data: FloorDir = FLOOR_DIR) -> None:
-    """Halt trading: only cancels are accepted."""
+    """Halt trading: only cancels are accepted.
+
+    Examples:
+
+    levelcast floor halt IBM
+    """
     _phase(data, "halt", symbols, "halted")
 
 
 @app.command()
 def resume(symbols: Symbols = None, data: FloorDir = FLOOR_DIR) -> None:
-    """Resume trading after a halt."""
+    """Resume trading after a halt.
+
+    Examples:
+
+    levelcast floor resume IBM
+    """
     _phase(data, "resume", symbols, "open")
 
 
 @app.command()
 def close(symbols: Symbols = None, data: FloorDir = FLOOR_DIR) -> None:
-    """Close instruments: orders of the day expire."""
+    """Close instruments: orders of the day expire.
+
+    Examples:
+
+    levelcast floor close
+    """
     _phase(data, "close", symbols, "closed")
 
 
@@ -203,7 +218,12 @@ def bust(
     trade: Annotated[int, typer.Argument(metavar="TRADE", help="Number of the trade (FIX 527).", min=1)],
     data: FloorDir = FLOOR_DIR,
 ) -> None:
-    """Reverse a trade, if both sides still have what it takes."""
+    """Reverse a trade, if both sides still have what it takes.
+
+    Examples:
+
+    levelcast floor bust 17
+    """
     operate(data, "bust", trade=trade)
     typer.echo(f"trade {trade} is busted")
 
@@ -214,14 +234,28 @@ def cancel(
     data: FloorDir = FLOOR_DIR,
     symbol: Annotated[list[str] | None, option("Only orders of this instrument (repeatable).", unset="all")] = None,
 ) -> None:
-    """Cancel the orders of an account."""
+    """Cancel the orders of an account.
+
+    Examples:
+
+    levelcast floor cancel ann
+
+    levelcast floor cancel ann --symbol IBM
+    """
     found = operate(data, "cancel", account=account, symbols=symbol or [])
     typer.echo(f"{found['cancelled']} orders of {account} are cancelled")
 
 
 @app.command()
 def status(data: FloorDir = FLOOR_DIR, as_json: AsJson = False) -> None:
-    """Show the sessions, instruments and counts of the running floor."""
+    """Show the sessions, instruments and counts of the running floor.
+
+    Examples:
+
+    levelcast floor status
+
+    levelcast floor status --json
+    """
     found = ask_floor(data, {"op": "status"})
     if as_json:
         print_json(found)

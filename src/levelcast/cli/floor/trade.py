@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 import typer
 
 from levelcast.cli.options import option
-from levelcast.client.trader import TIMES_IN_FORCE, BookView, Order, Trader, TradeReport
+from levelcast.client.trader import TIMES_IN_FORCE, BookView, TradeOrder, Trader, TradeReport
 from levelcast.errors import UserError
 
 PASSWORD_VARIABLE = "LEVELCAST_PASSWORD"
@@ -122,14 +122,14 @@ class TradeTerminal:
         text = f" ({report.text})" if report.text else ""
         return f"{self._number(order):>4} {report.kind}{done}: {self._shown(order)}{text}"
 
-    def _number(self, order: Order) -> int:
+    def _number(self, order: TradeOrder) -> int:
         return self._numbers.setdefault(order.floor_id or order.id, len(self._numbers) + 1)
 
-    def _shown(self, order: Order) -> str:
+    def _shown(self, order: TradeOrder) -> str:
         price = f" at {order.price}" if order.price is not None else ""
         return f"{order.side} {order.symbol} {order.size}{price}, filled {order.filled}, left {order.left}"
 
-    def _order(self, text: str) -> Order:
+    def _order(self, text: str) -> TradeOrder:
         for order in self.trader.orders.values():
             if str(self._number(order)) == text:
                 return order

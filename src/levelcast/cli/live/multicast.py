@@ -20,6 +20,7 @@ from rich.console import Console
 from levelcast.byzantine.config import ChainConfig
 from levelcast.byzantine.epochs import EpochMachine
 from levelcast.byzantine.member import ChainMember
+from levelcast.byzantine.outside import OutsideSender
 from levelcast.byzantine.signatures import Signer
 from levelcast.cli.errors import duration_ns
 from levelcast.cli.options import Data, Impair, Interface, option
@@ -28,7 +29,7 @@ from levelcast.errors import UserError, describe
 from levelcast.network import load_network
 from levelcast.node.multicast_group import END_S, MulticastProcesses, compare
 from levelcast.runtime.multicast_loop import GroupDelivery
-from levelcast.runtime.multicast_node import GroupNode, MulticastOptions, group_record, read_keys
+from levelcast.runtime.multicast_node import GroupNode, MulticastOptions, group_record, names_of, read_keys
 from levelcast.runtime.realtime import calm_garbage_collection
 from levelcast.runtime.sockets import LOOPBACK
 from levelcast.sim.chain.liars import STYLES
@@ -41,7 +42,8 @@ STARTUP_S = 1.5
 def multicast(
     network_file: Annotated[Path, typer.Argument(help="Network file.", metavar="[FILE]")] = Path("network.toml"),
     name: Annotated[
-        str | None, option("Run only this receiver; lines of standard input are sent.", unset="all, as processes")
+        str | None,
+        option("Run only this receiver or floor; lines of standard input are sent.", unset="all, as processes"),
     ] = None,
     data: Data = Path("data"),
     publish: Annotated[str | None, option("Run time.", "--for", metavar="TIME", unset="until ^C")] = None,
@@ -133,16 +135,16 @@ class MemberProcess:
         packets = {sender: (count, digest.hex()) for sender, (count, digest) in self._packets.items()}
         self._tell({"event": "end", "packets": packets, **node.status()})
 
-    def _propose(self, *_: object) -> None:
+    def _propose(self, *signals: object) -> None:
         """Propose the receivers of the network file, read again, as the next epoch: the handler of SIGHUP."""
         try:
             network = load_network(self._file)
-            _, statement = read_keys(self._file, network, self._name)
+            statement = read_keys(self._file, network, self._name)[1]
             record = group_record(network, statement)
         except (UserError, OSError) as error:
             typer.echo(f"levelcast: the next epoch is not proposed: {describe(error)}", err=True)
             return
-        self._node.names |= {receiver.id: receiver.name for receiver in network.receivers}
+        self._node.names |= names_of(network)
         self._node.propose(record)
 
     def _feed(self, run_s: float | None, rate: float, size: int) -> None:
@@ -180,6 +182,11 @@ class MemberProcess:
             return
         self._told_ns = now
         member = self._node.loop.machine.member
+        if isinstance(member, OutsideSender):
+            if self._known.get("sent") != member.confirmed:
+                self._known = {"sent": member.confirmed}
+                self._tell({"event": "change", **self._known})
+            return
         if not isinstance(member, ChainMember):
             return
         chain, names = member.chain, self._node.names
@@ -191,8 +198,8 @@ class MemberProcess:
             "sent_again": chain.counts.resent,
             "fetched": chain.counts.fetched,
         }
-        changed = {key: value for key, value in state.items() if self._known.get(key) != value}
-        if changed and self._known:
+        changed = {key: value for key, value in state.items() if self._known.get(key, type(value)()) != value}
+        if changed:
             self._tell({"event": "change", **changed})
         self._known = state
 

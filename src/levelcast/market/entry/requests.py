@@ -103,7 +103,7 @@ def new_order(
         raise EntryRefused(OrderRejectReason.UNSUPPORTED, "Side is not 1, 2 or 5")
     if exec_inst not in (b"", b"6"):
         raise EntryRefused(OrderRejectReason.UNSUPPORTED, "ExecInst is not 6 (post-only)")
-    order = OrderState(login.number, client, get(CL_ORD_ID))
+    order = OrderState(login.number, client, get(CL_ORD_ID, b""))
     order.account, order.instrument, order.symbol = account.number, listed.id, listed.symbol
     order.side, order.order_type, order.time_in_force = side, kind, tif
     order.size = order.left = size_of(get(ORDER_QTY, b""))

@@ -79,7 +79,12 @@ class Show(ClusterRun):
     """Run a cluster with subscribers to the end. Times of kills and `run_s` count from the opening of the floors."""
 
     def __init__(
-        self, cluster: Cluster, run_s: float, bound_s: float, kills: Sequence[Kill] = (), trader: Trader | None = None
+        self,
+        cluster: Cluster,
+        run_s: float,
+        bound_s: float,
+        kills: Sequence[Kill] = (),
+        trader: DemoTrader | None = None,
     ) -> None:
         super().__init__(cluster, run_s, bound_s, kills)
         self.customers = DemoSubscribers(cluster.network)
@@ -311,7 +316,7 @@ class ReleaseLogTail:
         return found
 
 
-class Trader:
+class DemoTrader:
     """Publish given trades of several floors at `rate` trades/s, in the given order."""
 
     def __init__(self, network: Network, data: Path, batches: Sequence[RecordArray], rate: float, seed: int) -> None:
