@@ -67,6 +67,7 @@ SANS_IO = frozenset(
         "market.ledger",
         "market.fix",
         "market.entry",
+        "market.fair",
         "market.floor",
     }
 )

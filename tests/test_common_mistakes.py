@@ -376,7 +376,9 @@ MISTAKES = {
         "data/tokyo-1 --from OTHER`, or read it as it is with --unsound",
     ),
     "no audit of this name": Mistake(
-        "audit speed data", tape, 'levelcast: unknown audit "speed"; use one of order, fairness, timeliness, or all'
+        "audit speed data",
+        tape,
+        'levelcast: unknown audit "speed"; use one of order, fairness, timeliness, entry, or all',
     ),
     "not a certificate": Mistake(
         "certify data/tokyo-1 --check day.certificate",

@@ -210,8 +210,10 @@ def test_chance_gives_a_floor_beside_the_ring_half_a_slot_and_its_way() -> None:
     network = parse_network(text)
     same = replace(network, links=replace(network.links, pairs={}, default=network.link("tokyo", "tokyo")))  # type: ignore[type-var]
     floor = network.floors[0]
-    assert chance_of(same, 0, floor).mean_ns == pytest.approx(25_000_000, rel=0.01)  # 100 µs away from all: half a slot
-    assert chance_of(network, 0, floor).mean_ns > 50_000_000
+    assert chance_of(same, 0, floor.site).mean_ns == pytest.approx(
+        25_000_000, rel=0.01
+    )  # 100 µs away from all: half a slot
+    assert chance_of(network, 0, floor.site).mean_ns > 50_000_000
 
 
 def test_where_the_round_begins_is_found_from_the_packets() -> None:
@@ -220,7 +222,7 @@ def test_where_the_round_begins_is_found_from_the_packets() -> None:
     windows = 4
     found = []
     for floor in network.floors:
-        chance = chance_of(network, 0, floor)
+        chance = chance_of(network, 0, floor.site)
         assert chance.round == 5
         phase = rng.integers(0, len(chance.wait_ns), 400)
         waits = chance.wait_ns[phase].astype(np.int64)

@@ -50,7 +50,7 @@ def frame_at(day: Day, number: int) -> int:
 def test_a_clean_day_passes_all_audits(spark: Any, clean: Day, tmp_path: Path) -> None:
     clean.write(tmp_path, records_per_segment=5_000)
     outcome = ask(spark, "all", clean, tmp_path)
-    assert [result.audit for result in outcome.results] == ["order", "fairness", "timeliness"]
+    assert [result.audit for result in outcome.results] == ["order", "fairness", "timeliness", "entry"]
     assert outcome.exit_code == 0, outcome.results
 
 
@@ -115,7 +115,7 @@ def test_one_region_1_ms_late(spark: Any, clean: Day, tmp_path: Path) -> None:
 def test_spark_and_this_process_find_the_same(spark: Any, slow: Day, tmp_path: Path) -> None:
     slow.write(tmp_path, records_per_segment=5_000)
     one_byte(tmp_path, frame_at(slow, 300))
-    here = audit_run.run(["order", "fairness", "timeliness"], Job(None, gather([tmp_path], slow.network)))
+    here = audit_run.run(["order", "fairness", "timeliness", "entry"], Job(None, gather([tmp_path], slow.network)))
     there = ask(spark, "all", slow, tmp_path)
     assert [result.as_json() for result in there.results] == [result.as_json() for result in here.results]
 
@@ -160,7 +160,7 @@ def test_an_audit_that_was_added_is_run_by_name_and_with_all(added: Audit, clean
     job = Job(None, gather([tmp_path], clean.network))
     assert audit_run.run(audit_run.names_of(added.name), job).exit_code == 1
     assert audit_run.names_of("all")[-1] == added.name
-    with pytest.raises(TapeError, match='unknown audit "colour"; use one of order, fairness, timeliness, empty'):
+    with pytest.raises(TapeError, match='unknown audit "colour"; use one of order, fairness, timeliness, entry, empty'):
         audit_run.names_of("colour")
 
 
@@ -171,7 +171,7 @@ def test_of_several_audits_one_that_cannot_be_run_does_not_stop_the_others(clean
     job = Job(None, gather([tmp_path], clean.network))
     outcome = audit_run.run(audit_run.names_of("all"), job)
     assert outcome.exit_code == 2
-    assert [result.audit for result in outcome.results] == ["order", "timeliness"]
+    assert [result.audit for result in outcome.results] == ["order", "timeliness", "entry"]
     assert "release log of tokyo-1 not found" in outcome.not_run["fairness"]
     with pytest.raises(TapeError):
         audit_run.run(["fairness"], job)

@@ -40,10 +40,11 @@ SEEDS = {
 LEFT_OUT = frozenset(
     (
         *("foreign", "fetched", "resent", "acknowledged_late", "stated", "shadows", "convictions", "refused"),
+        *("orders", "late_orders", "refused_orders"),
         *("from_outside", "epochs", "orders_across_epochs"),
     )
 )
-"""Counts of a network that changes nothing, and of chain multicast, which these histories do not have."""
+"""Counts of a network that changes nothing, and of chain multicast and order entry, which these histories lack."""
 
 
 def _digest(*parts: object) -> str:

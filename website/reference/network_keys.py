@@ -38,6 +38,7 @@ _EVERYTHING: dict[str, Any] = {
     "secondary": [{"name": "s", "site": "north"}],
     "reformation": [{"name": "f", "id": 2, "site": "north"}],
     "floor": [{"name": "XNOR", "publisher": 3, "site": "north", "symbols": ["A"]}],
+    "gateway": [{"name": "o", "id": 4, "site": "north"}],
     "instruments": {"A": 1},
     "edge": {"group": [{"name": "g", "address": "239.0.0.1", "port": 1, "line": "a"}]},
     "status": {"port": 1},

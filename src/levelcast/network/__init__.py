@@ -15,6 +15,7 @@ from levelcast.network.fields import Problem
 from levelcast.network.model import (
     Carriage,
     Floor,
+    GatewayNode,
     Keeping,
     Link,
     Links,
@@ -32,6 +33,7 @@ __all__ = [
     "Carriage",
     "FiveCities",
     "Floor",
+    "GatewayNode",
     "Keeping",
     "Link",
     "Links",

@@ -20,7 +20,7 @@ from levelcast.timing.rules import LOSS_LIMIT
 from levelcast.units import show_ns
 
 if TYPE_CHECKING:
-    from levelcast.network.model import Floor, Network, ReceiverNode, SecondaryNode
+    from levelcast.network.model import AnySource, Network, ReceiverNode, SecondaryNode
 
 MS = 1e6
 BILLION = 10**9
@@ -139,14 +139,14 @@ def _bound_ns(group: BoundInput, rule_6_ns: int) -> int:
     return bound_hold_ns(group, rule_6_ns)
 
 
-def _sites(nodes: Iterable[ReceiverNode | SecondaryNode | Floor]) -> Sites:
+def _sites(nodes: Iterable[ReceiverNode | SecondaryNode | AnySource]) -> Sites:
     return tuple(node.site for node in nodes)
 
 
 def _sources(network: Network, stripe: int | str) -> Sites:
-    """Return the sites of the floors of a stripe; as long as there are none, those of the receivers."""
+    """Return the sites of the floors and gateways of a stripe; as long as there are none, those of the receivers."""
     name = network.stripe(stripe).name
-    return _sites(floor for floor in network.floors if floor.stripe == name) or _sites(network.receivers)
+    return _sites(each for each in network.sources if each.stripe == name) or _sites(network.receivers)
 
 
 def _copies(network: Network, given: tuple[tuple[str, Copies], ...]) -> tuple[Copies, ...]:

@@ -19,6 +19,7 @@ from levelcast.network.include import Included
 from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION, ROLES, SECONDARY, RoleKind
 from levelcast.timing.copies import Copies
 from levelcast.timing.derive import Derived, Explained, Given, Path, Shape, derive
+from levelcast.timing.entry import EntryGiven, EntryPath, EntryTiming, derive_entry
 from levelcast.timing.lines import primary_line_terms, secondary_line_terms
 from levelcast.timing.nack_sets import NackSets, even_sets, tree_sets, tuned_sets
 from levelcast.timing.rules import LATE_TARGET, BoundTerm, Mode, Timing, liveness_terms
@@ -91,7 +92,19 @@ class Floor:
     symbols: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class GatewayNode:
+    """A gateway of orders: a source of an order stripe, at the site of a receiver (MS §7.2)."""
+
+    name: str
+    id: int
+    """The source id on the ring, and the `publisher_id` of its orders."""
+    site: str
+    stripe: str
+
+
 AnyNode = ReceiverNode | SecondaryNode | ReformationNode | Floor
+AnySource = Floor | GatewayNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +356,10 @@ class Network:
     """Address from which commands change a running network, with a transport other than multicast."""
     addresses: Mapping[str, NodeAddress] = field(default_factory=dict)
     """Addresses in the file, by node."""
+    gateways: tuple[GatewayNode, ...] = ()
+    """The first set of gateways of orders; later sets are records of the sequence."""
+    entry: EntryGiven = field(default_factory=EntryGiven)
+    """Numbers of fair order entry in the file."""
     uplinks: Mapping[str, int] = field(default_factory=dict)
     """Capacity of nodes for packets in bytes/s, without multicast; a node that is not in it has enough."""
     detours: bool = False
@@ -491,7 +508,7 @@ class Network:
         core = self.core_sites
         worst: dict[str, Any] = dict.fromkeys(("delay_between", "loss_between"), "members (the file has no links)")
         if self.links is not None:
-            reach = [(f.site, r.site) for f in self.floors for r in self.receivers]
+            reach = [(source.site, r.site) for source in self.sources for r in self.receivers]
             worst["reach_ns"] = max((link.quantile_ns for _, link in known_links(self.links, reach)), default=0)
             links = list(known_links(self.links, combinations_with_replacement(sorted(core), 2)))
             if links:
@@ -545,6 +562,30 @@ class Network:
     def explain(self, stripe: int | str = 0) -> list[Explained]:
         """Return every number of the stripe's timing, with its rule and its reason."""
         return list(self.derived(stripe).explained)
+
+    @property
+    def sources(self) -> tuple[AnySource, ...]:
+        """Return floors and gateways: the sources of all rings."""
+        return (*self.floors, *self.gateways)
+
+    @property
+    def order_stripes(self) -> tuple[str, ...]:
+        """Return the stripes on which gateways send, in the order of the file."""
+        used = {gateway.stripe for gateway in self.gateways}
+        return tuple(stripe.name for stripe in self.stripes if stripe.name in used)
+
+    def entry_path(self, stripe: int | str = 0) -> EntryPath:
+        """Return the properties of the sites on which fair order entry depends."""
+        sites = sorted({node.site for node in (*self.releasing, *self.gateways)})
+        pairs = list(known_links(self.links, combinations(sites, 2))) if self.links is not None else []
+        between, link = min(pairs, key=lambda named: named[1].delay_ns, default=("two sites", Link(0)))
+        clock_error_ns = self.stripe(stripe).rules.clock_error_ns
+        return EntryPath(link.delay_ns, between, len(self.receivers), clock_error_ns)
+
+    def entry_timing(self, stripe: int | str = 0, *, bound: bool = True) -> EntryTiming:
+        """Return the numbers of fair order entry on a stripe; `bound` as in `derived`."""
+        timing = self.timing(stripe) if bound else self.derived(stripe, bound=False).timing
+        return derive_entry(timing, self.entry_path(stripe), self.entry)
 
     def line_terms(self, stripe: int | str = 0) -> dict[str, list[BoundTerm]]:
         """Return the terms of the time until the line of a failed receiver moves, by its layer; {} without lines."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from levelcast.network.line_assignment import region_lines
-from levelcast.network.model import Floor, Network, ReceiverNode, SecondaryNode
+from levelcast.network.model import AnySource, Network, ReceiverNode, SecondaryNode
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.lines import RegionLines
 from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership
@@ -35,7 +35,7 @@ def ring_config(network: Network, stripe: int | str = 0) -> StripeConfig:
         network=network.id,
         redundancy=found.rules.redundancy,
         copies={node.id: copies[node.name] for node in network.releasing if node.name in copies},
-        sources=frozenset({CONTROL_SOURCE, *(floor.id for floor in network.floors if floor.stripe == found.name)}),
+        sources=frozenset({CONTROL_SOURCE, *(each.id for each in network.sources if each.stripe == found.name)}),
     )
 
 
@@ -56,8 +56,8 @@ def _largest_jitter_ns(network: Network) -> int:
     return max((network.link(a, b).jitter_ns for a in senders for b in receivers), default=0) if network.links else 0
 
 
-def _senders(network: Network) -> tuple[ReceiverNode | SecondaryNode | Floor, ...]:
-    return (*network.releasing, *network.floors)
+def _senders(network: Network) -> tuple[ReceiverNode | SecondaryNode | AnySource, ...]:
+    return (*network.releasing, *network.sources)
 
 
 def _lines(network: Network) -> tuple[RegionLines[int], ...]:

@@ -7,6 +7,7 @@ from itertools import combinations_with_replacement
 
 from levelcast.network import line_assignment
 from levelcast.network.model import Network, known_links
+from levelcast.timing.entry import entry_warnings
 from levelcast.timing.rules import attempts_for
 from levelcast.units import show_ns
 
@@ -20,6 +21,7 @@ def warnings(network: Network, stripe: int | str = 0) -> list[str]:
         *line_assignment.warnings(network),
         *_timing_warnings(network, stripe),
         *_key_warnings(network),
+        *_entry_warnings(network, stripe),
     ]
 
 
@@ -45,6 +47,19 @@ def included_files(network: Network) -> list[str]:
 def _key_warnings(network: Network) -> Iterator[str]:
     if network.keys is not None:
         yield "Nodes do not use the keys of [keys] yet: packets and messages of the core are neither sealed nor signed."
+
+
+def _entry_warnings(network: Network, stripe: int | str) -> Iterator[str]:
+    """Yield warnings about order entry: traders in cities without a gateway, and numbers."""
+    if network.stripe(stripe).name not in network.order_stripes:
+        return
+    yield from entry_warnings(network.entry_timing(stripe), network.entry)
+    sites = {gateway.site for gateway in network.gateways}
+    if without := sorted({node.site for node in network.releasing} - sites):
+        yield (
+            f"Sites without a gateway: {', '.join(without)}. A trader there is behind every trader at a gateway by the "
+            "delay to the nearest one."
+        )
 
 
 def _membership_warnings(network: Network) -> Iterator[str]:

@@ -10,9 +10,11 @@ from functools import partial
 
 from levelcast.sim.chain.mutations import CHAIN_MUTATIONS
 from levelcast.sim.engine.trace_text import narrate
+from levelcast.sim.entry_mutations import ENTRY_MUTATIONS
 from levelcast.sim.mutations import MUTATIONS, Mutation
 from levelcast.sim.scenarios.chain import ChainHistory, GroupSize
 from levelcast.sim.scenarios.clocks import ClocksHistory
+from levelcast.sim.scenarios.entry import EntryHistory
 from levelcast.sim.scenarios.group import GroupHistory
 from levelcast.sim.scenarios.nack import nack_history
 from levelcast.sim.scenarios.overlay import OverlayReceiversHistory, OverlayRingHistory
@@ -24,12 +26,15 @@ from levelcast.units import quantile
 
 CHAIN = "chain"
 """The scenario with members that lie."""
+ENTRY = "entry"
+"""The scenario with order entry; it has the clauses of order entry, those of the ring are searched for in `ring`."""
 History = RingHistory | ClocksHistory | GroupHistory | ChainHistory
 SCENARIOS: dict[str, Callable[[int], History]] = {
     "ring": RingHistory,
     "receivers": ReceiversHistory,
     "nack": nack_history,
     "clocks": ClocksHistory,
+    ENTRY: EntryHistory,
     "ring-overlay": OverlayRingHistory,
     "receivers-overlay": OverlayReceiversHistory,
     "group": GroupHistory,
@@ -75,7 +80,7 @@ class Summary(HistoryCounts):
         return values
 
 
-ALL_MUTATIONS = MUTATIONS | CHAIN_MUTATIONS | SECURED_MUTATIONS
+ALL_MUTATIONS = MUTATIONS | CHAIN_MUTATIONS | ENTRY_MUTATIONS | SECURED_MUTATIONS
 _ADDED = [each.name for each in fields(HistoryCounts)]
 
 
@@ -86,9 +91,8 @@ def mutated(mutation: str | None) -> AbstractContextManager[None]:
 
 def mutations_of(scenario: str) -> Mapping[str, Mutation]:
     """Return the clauses that can be removed from the rules of a scenario."""
-    if scenario == CHAIN:
-        return CHAIN_MUTATIONS
-    return SECURED_MUTATIONS if scenario in SECURED else MUTATIONS
+    special = {CHAIN: CHAIN_MUTATIONS, ENTRY: ENTRY_MUTATIONS} | dict.fromkeys(SECURED, SECURED_MUTATIONS)
+    return special.get(scenario, MUTATIONS)
 
 
 def history_of(scenario: str, seed: int, group: GroupSize | None = None) -> History:

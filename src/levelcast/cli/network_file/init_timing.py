@@ -183,12 +183,21 @@ def _as_json(network: Network, stripe: str, plan: CopyPlan | None, reason: str |
         },
         "hold_auto": network.stripe(stripe).rules.hold_auto,
         "explained": [number._asdict() for number in derived.explained],
+        "entry": _entry_as_json(network, stripe),
         "liveness": _bound_as_json(terms),
         "lines": {layer: _bound_as_json(each) for layer, each in network.line_terms(stripe).items()},
         "derived_hold": hold_json(hold) if hold is not None else None,
         "copies": copies_as_json(plan) if plan is not None and plan.redundancy > 1.0 else None,
         "warnings": warnings(network, stripe) + _hold_warnings(network, stripe, plan, reason),
     }
+
+
+def _entry_as_json(network: Network, stripe: str) -> dict[str, object] | None:
+    if stripe not in network.order_stripes:
+        return None
+    entry = network.entry_timing(stripe)
+    gateways = [each.name for each in network.gateways if each.stripe == stripe]
+    return {"gateways": gateways, "explained": [number._asdict() for number in entry.explained]}
 
 
 def _bound_as_json(terms: list[BoundTerm]) -> dict[str, object]:
@@ -204,6 +213,8 @@ def _print_stripe(console: Console, network: Network, stripe: str, plan: CopyPla
     if network.secondaries:
         parts.append(_count(len(network.secondaries), "secondary", "secondaries"))
     parts += [_count(len(network.reformation), "reformation server"), _count(len(network.floors), "floor")]
+    if network.gateways:
+        parts.append(_count(len(network.gateways), "gateway"))
     console.print(f"[bold]{escape(title)}[/bold]: {', '.join(parts)}, {network.timing(stripe).mode}")
     for receiver in network.receivers:
         below = ", ".join(each.name for each in network.secondaries_of(receiver.name))
@@ -212,6 +223,8 @@ def _print_stripe(console: Console, network: Network, stripe: str, plan: CopyPla
     for sentence in included_files(network):
         console.print(f"  {escape(sentence)}", highlight=False, soft_wrap=True)
     console.print(_timing_table(network.explain(stripe)))
+    if stripe in network.order_stripes:
+        console.print(_timing_table(list(network.entry_timing(stripe).explained), "Fair order entry"))
     if hold is not None:
         derived = network.derived(stripe)
         console.print(hold_table(hold, derived.timing.hold_ns, derived.rule_6_ns))
@@ -264,8 +277,8 @@ def _count(count: int, noun: str, plural: str = "") -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {plural or f'{noun}s'}"
 
 
-def _timing_table(numbers: list[Explained]) -> Table:
-    table = Table(title="Timing", title_justify="left", show_lines=True)
+def _timing_table(numbers: list[Explained], title: str = "Timing") -> Table:
+    table = Table(title=title, title_justify="left", show_lines=True)
     table.add_column("", no_wrap=True, style="cyan")
     table.add_column("name", no_wrap=True)
     table.add_column("value", no_wrap=True, justify="right", style="bold")

@@ -27,7 +27,7 @@ MOST_ROWS = 40
 
 
 def audit(
-    which: Annotated[str, typer.Argument(help="Audit to run.", metavar="order|fairness|timeliness|all")],
+    which: Annotated[str, typer.Argument(help="Audit to run.", metavar="order|fairness|timeliness|entry|all")],
     directories: Annotated[
         list[Path],
         typer.Argument(metavar="DIR", help="Directories of receivers or tapes, or one that contains all receivers."),
@@ -73,7 +73,7 @@ def audit(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Audit recorded tapes for identical order, fair release and timely floors.
+    """Audit recorded tapes for identical order, fair release, timely floors and fair order entry.
 
     Exit code 0: passed; 1: the audit has findings, which are printed; 2: the audit cannot run on this input.
 

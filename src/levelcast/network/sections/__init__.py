@@ -6,9 +6,9 @@ field of `levelcast.network.model.Network`.
 """
 
 from levelcast.network import include
-from levelcast.network.sections import core, edge, keys, links, nodes, services, sites, timing
+from levelcast.network.sections import core, edge, entry, keys, links, nodes, services, sites, timing
 
-SECTIONS = (sites.read, timing.read, links.read, nodes.read, core.read, edge.read, services.read, keys.read)
+SECTIONS = (sites.read, timing.read, links.read, nodes.read, entry.read, core.read, edge.read, services.read, keys.read)
 
 TABLES = (
     include.TABLES[0],
@@ -16,6 +16,7 @@ TABLES = (
     *links.TABLES,
     *timing.TABLES,
     *nodes.TABLES,
+    *entry.TABLES,
     *core.TABLES,
     *edge.TABLES,
     *services.TABLES,

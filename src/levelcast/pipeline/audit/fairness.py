@@ -220,7 +220,7 @@ def _measure(job: Job, result: Result, stripe: int, tapes: Sequence[Recorded]) -
     measured = StripeMeasures(stripe, releases)
     _chances(job.inputs, result, measured, job.options.wait_threshold_ns)
     network = job.inputs.network
-    ids = {floor.name: floor.id for floor in network.floors} if network is not None else {}
+    ids = {source.name: source.id for source in network.sources} if network is not None else {}
     chances = {ids[name]: chance for name, chance in measured.chances.items()}
     segments = any_of(tapes)
     windows = span_of(segments)
@@ -277,10 +277,10 @@ def _chances(inputs: Inputs, result: Result, measured: StripeMeasures, threshold
         return
     sites = {site.name: site.region for site in network.sites}
     measured.wait_threshold = threshold_ns or timing.slot_ns / 10 + 2 * rules.clock_error_ns
-    for floor in network.floors:
-        if floor.stripe == network.stripe(measured.stripe).name:
-            measured.chances[floor.name] = chance_of(network, measured.stripe, floor)
-            measured.source_regions[floor.name] = sites[floor.site]
+    for source in network.sources:
+        if source.stripe == network.stripe(measured.stripe).name:
+            measured.chances[source.name] = chance_of(network, measured.stripe, source.site)
+            measured.source_regions[source.name] = sites[source.site]
 
 
 FAIRNESS = Audit("fairness", "Was any receiver or source served earlier or later than the others?", run)

@@ -50,8 +50,8 @@ class Inputs:
 
     def floor_name(self, source: int) -> str:
         """Return the name of a source, if the network file has one."""
-        floors = self.network.floors if self.network is not None else ()
-        return next((floor.name for floor in floors if floor.id == source), f"source {source}")
+        known = self.network.sources if self.network is not None else ()
+        return next((each.name for each in known if each.id == source), f"source {source}")
 
 
 class Look(NamedTuple):

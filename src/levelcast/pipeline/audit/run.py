@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from levelcast.pipeline.audit import fairness, order, timeliness
+from levelcast.pipeline.audit import entry, fairness, order, timeliness
 from levelcast.pipeline.audit.base import AUDITS, FOUND, PASSED, Job, Result, register
 from levelcast.pipeline.lake.tables import AUDIT_FINDINGS, AUDIT_RUNS, day_of
 from levelcast.storage.append_file import TapeError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ALL = "all"
 NOT_RUN = 2
 
-for _audit in (order.ORDER, fairness.FAIRNESS, timeliness.TIMELINESS):
+for _audit in (order.ORDER, fairness.FAIRNESS, timeliness.TIMELINESS, entry.ENTRY_AUDIT):
     register(_audit)
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from levelcast.network import Floor, Network
+from levelcast.network import Network
 from levelcast.pipeline.audit.stats import Counts, Floats, add_fields, histogram, no_bins
 from levelcast.records import WORD_BYTES, last_record
 from levelcast.records.codes import UNDEF_TIMESTAMP
@@ -143,10 +143,10 @@ def _last_events(
     return event.astype(np.int64), there & (event != UNDEF_TIMESTAMP) & (event > 0)
 
 
-def chance_of(network: Network, stripe: int, floor: Floor) -> Chance:
+def chance_of(network: Network, stripe: int, site: str) -> Chance:
     """Compute the expected wait from the links of the file; the round begins with its first receiver's slot."""
     slot_ns = network.timing(stripe).slot_ns
-    links = [network.link(floor.site, receiver.site) for receiver in network.receivers]
+    links = [network.link(site, receiver.site) for receiver in network.receivers]
     cycle = len(links)
     phases = (np.arange(cycle * PHASES_PER_SLOT) + 0.5) / PHASES_PER_SLOT * slot_ns
     left = np.ones(len(phases))

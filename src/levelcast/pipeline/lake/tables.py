@@ -388,7 +388,7 @@ AUDIT_RUNS = _table(
     "audits",
     "Every audit that was run, with its verdict.",
     Column("run", "string", "The run, one for all audits of one command."),
-    Column("audit", "string", "order, fairness, timeliness, or one that was added."),
+    Column("audit", "string", "order, fairness, timeliness, entry, or one that was added."),
     Column("at_ns", "long", "Time of the run, ns UTC."),
     Column("verdict", "string", "passed or found."),
     Column("findings", "long", "Number of faults."),

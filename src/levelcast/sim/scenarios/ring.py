@@ -87,6 +87,11 @@ class HistoryCounts:
     convictions: int = 0
     refused: int = 0
     """Messages refused by honest members."""
+    orders: int = 0
+    """Orders in the fair sequence."""
+    late_orders: int = 0
+    """Those that came after their bucket was closed (E6)."""
+    refused_orders: int = 0
     from_outside: int = 0
     """Messages of senders outside the group that honest members delivered."""
     epochs: int = 0
