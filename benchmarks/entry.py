@@ -296,5 +296,5 @@ def run(options: Options) -> Result:
     sessions = QUICK_IDLE_SESSIONS if options.quick else IDLE_SESSIONS
     share = idle_share(sessions, 1.0 if options.quick else IDLE_S)
     result.figures.append(Figure(f"{sessions:,} idle sessions", 100 * share, "% of a core", "target", 2.0))
-    result.notes.append("An order has 165 bytes; 8 KiB are read at once. The other process of the run is the client.")
+    result.notes.append("An order has 165 bytes; 16 KiB are read at once. The other process of the run is the client.")
     return result

@@ -21,6 +21,8 @@ from typing import Any
 
 from benchmarks.processes import cpu_s
 from benchmarks.room import free_ports
+from levelcast.cli.keys.create import create_keys
+from levelcast.native.layout import AES_GCM_SIZE, CRC32_SIZE
 from levelcast.network import Network, load_network
 from levelcast.network.roles import FLOOR, RECEIVER
 from levelcast.node.cluster import Cluster
@@ -41,11 +43,13 @@ class Case:
     core_bytes: int
     edge_bytes: int
     trains: bool
+    keys: bool = False
 
     @property
     def records(self) -> int:
         """64-byte records in a core packet."""
-        return (self.core_bytes - DATA_OVERHEAD) // TRADE.itemsize
+        overhead = DATA_OVERHEAD + (AES_GCM_SIZE - CRC32_SIZE if self.keys else 0)
+        return (self.core_bytes - overhead) // TRADE.itemsize
 
 
 @dataclass(slots=True)
@@ -246,6 +250,8 @@ def at_work(case: Case, rate: float | None = None, more: str = "", *, arrivals: 
         directory = Path(temporary)
         file = directory / "network.toml"
         file.write_text(network_text(case, free_ports(), more), encoding="utf-8")
+        if case.keys:
+            create_keys(file)
         network = load_network(file)
         cluster = Cluster(network, file, directory / "data", NodeOptions())
         for member in cluster.of_role(FLOOR):

@@ -45,6 +45,7 @@ PLOTS = {
     "keys": [],
     "export": [],
     "fix": [],
+    "entry": [],
     "engine": [],
     "throughput": [],
     "load": ["load.svg"],

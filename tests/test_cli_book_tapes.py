@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from levelcast.cli.book.tapes import book_server, open_service, serve_until
 from levelcast.cli.main import app
 from levelcast.market.engine import MatchingEngine
+from levelcast.market.floor.machine import OPERATOR
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +97,7 @@ def test_errors_are_one_sentence(tape: Path, tmp_path: Path) -> None:
 
 
 def test_service_returns_books_and_snapshots_at_a_sequence(tape: Path) -> None:
-    with book_server(open_service(tape, None, 0), "127.0.0.1", 0) as server:
+    with book_server(open_service(tape, None, OPERATOR), "127.0.0.1", 0) as server:
         ended = Event()
         thread = Thread(target=serve_until, args=(server, ended.is_set), daemon=True)
         thread.start()
@@ -128,7 +129,7 @@ def test_service_returns_books_and_snapshots_at_a_sequence(tape: Path) -> None:
 
 
 def test_port_in_use_is_one_sentence(tape: Path) -> None:
-    with book_server(open_service(tape, None, 0), "127.0.0.1", 0) as server:
+    with book_server(open_service(tape, None, OPERATOR), "127.0.0.1", 0) as server:
         result = run("serve", tape, "--port", server.server_address[1])
     assert result.exit_code == 2
     assert "choose another --host or --port" in result.stderr

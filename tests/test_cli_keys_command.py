@@ -53,7 +53,7 @@ def done(file: Path, *arguments: object) -> str:
 def statement_of(file: Path) -> KeyStatement:
     network = load_network(file)
     assert network.keys is not None
-    return read_statement(file.with_name(network.keys.statement), network.keys.authority, network.id, None)
+    return read_statement(Path(network.keys.statement), network.keys.authority, network.id, None)
 
 
 def node_names(file: Path) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from levelcast.keys.control import (
     MOST_OF_ADDRESS,
     MOST_OLD,
     MOST_SIGNATURES,
+    REVOKED_WITHIN_NS,
     ControlSeal,
     ControlVerifier,
     Verified,
@@ -54,7 +55,7 @@ def signed(keyed: KeyedNetwork, name: str, message: Message, at: int = LATER) ->
 
 def test_a_signed_message_is_read_and_names_its_sender(keyed: KeyedNetwork, verifier: ControlVerifier) -> None:
     datagram = sealer(keyed, "tokyo-1", ("10.0.0.7", 30_001)).sign(encode(FAULT, DOMAIN), LATER)
-    assert len(datagram) == len(encode(FAULT, DOMAIN)) - CRC32.size + 94
+    assert len(datagram) == len(encode(FAULT, DOMAIN)) - CRC32.size + 98
     found = verifier.check(datagram, LATER)
     assert isinstance(found, Verified)
     assert (found.sender.name, found.address, found.sent_ns) == ("tokyo-1", ("10.0.0.7", 30_001), LATER)
@@ -184,12 +185,14 @@ def test_epochs_of_control_messages(keyed: KeyedNetwork) -> None:
 
 def test_a_revoked_node_is_refused_at_once_whatever_the_epoch(keyed: KeyedNetwork, verifier: ControlVerifier) -> None:
     token, fault = signed(keyed, "tokyo-1", TOKEN), signed(keyed, "tokyo-1", FAULT)
+    later = signed(keyed, "tokyo-1", TOKEN, LATER + REVOKED_WITHIN_NS)
     assert isinstance(verifier.check(token, LATER), Verified)
     keyed.statement = revoke(keyed.statement, "tokyo-1", NOW)
     verifier.use(keyed.keyring("london-1"))
     assert verifier.check(fault, LATER) is Reason.REVOKED
     assert verifier.check(token, LATER) is Reason.REVOKED, "the cache of known ones is cleared"
-    assert verifier.check_item(token) is Reason.REVOKED
+    assert isinstance(verifier.check_item(token), Verified), "what it has ordered before stays ordered"
+    assert verifier.check_item(later) is Reason.REVOKED
 
 
 def test_the_windows_survive_a_new_statement(keyed: KeyedNetwork, verifier: ControlVerifier) -> None:

@@ -43,7 +43,7 @@ CHAIN = (ChainMessage, ChainRequest, ChainEvidence, ChainStatement, ChainSuccess
 SENDERS = {
     "receiver": (
         *(Token, Beat, Request, Repair, CatchUp, CatchUpPackets, Fault, Join, Promised),
-        *(LineRequest, PathRow, ReleaseRow, Probe, Echo, *WIDE, *CHAIN),
+        *(GroupRequest, LineRequest, PathRow, ReleaseRow, Probe, Echo, *WIDE, *CHAIN),
     ),
     "secondary": (
         *(Request, Repair, CatchUp, CatchUpPackets, GroupToken, GroupRequest),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -274,3 +276,60 @@ def test_the_implementation_in_use_is_named(pure: str) -> None:
     is_compiled, _, name = done.stdout.partition(" ")
     assert name.startswith("C, OpenSSL 3" if is_compiled == "True" else "Python, cryptography ")
     assert pure == "0" or is_compiled == "False"
+
+
+def drained(module: Any, datagrams: list[bytes], *, known: bool = True, together: bool = False) -> tuple[Any, int]:
+    """What a drain returns of datagrams that one socket sends, without source and time; and how many it refused.
+
+    `together`: they are one train in the kernel, so one arrival.
+    """
+    made = opener(module) if known else module.Opener()
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receives,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sends,
+    ):
+        receives.bind(("127.0.0.1", 0))
+        receives.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        if together:
+            receives.setsockopt(socket.IPPROTO_UDP, 104, 1)  # UDP_GRO
+            sends.connect(receives.getsockname())
+            segment = struct.pack("=H", len(datagrams[0]))
+            sends.sendmsg([b"".join(datagrams)], [(socket.IPPROTO_UDP, 103, segment)])  # UDP_SEGMENT
+        else:
+            for each in datagrams:
+                sends.sendto(each, receives.getsockname())
+        arrivals = made.drain_packets(receives.fileno(), 1 << 22, "127.0.0.1", 1, DOMAIN, 1 << 20, Data)
+    return [content for content, *_ in arrivals], made.take_refused()
+
+
+def flipped(datagram: bytes) -> bytes:
+    return datagram[:-1] + bytes([datagram[-1] ^ 1])
+
+
+def test_a_drain_opens_trains_and_drops_what_is_forged(module: Any) -> None:
+    whole = train(60)
+    pieces = [each.sealed for each in singles(whole)]
+    assert drained(module, pieces) == ([whole], 0)
+    stray, other = b"LC" + bytes(40), pieces[2][:22] + b"\x09" + pieces[2][23:]
+    mixed = [pieces[0], flipped(pieces[1]), pieces[1], stray, other, pieces[2]]
+    found, refused = drained(module, mixed)
+    assert found == [cut(whole, 1, 1), cut(whole, 2, 2), stray, other, cut(whole, 3, 3)]
+    assert refused == 1
+    assert drained(module, pieces[:2], known=False) == (pieces[:2], 0), "Python derives the key"
+
+
+def test_a_value_has_packets_of_one_key(module: Any) -> None:
+    pieces = [each.sealed for each in singles(train(60))]
+    sealer = pure_seal.Sealer(KEY, *HEAD[:4], 7)
+    again = sealer.seal(2, 3, records.trades(3).tobytes())
+    assert drained(module, [pieces[0], again])[0] == [train(60)._replace(last=1, sealed=pieces[0]), again]
+
+
+def test_forged_packets_within_a_train_of_the_kernel(module: Any) -> None:
+    """Every second datagram is forged: a batch has far more stretches than arrivals."""
+    good = [each.sealed for each in singles(train(62, OVERHEAD + 64))]
+    assert len({len(each) for each in good}) == 1
+    mixed = [each for datagram in good[:31] for each in (datagram, flipped(datagram))]
+    found, refused = drained(module, mixed, together=True)
+    assert b"".join(each.sealed for each in found) == b"".join(good[:31])
+    assert refused == 31

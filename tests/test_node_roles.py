@@ -28,7 +28,19 @@ TREE = CITIES + '[[secondary]]\nname = "tokyo-2"\nsite = "tokyo"\n'
 NAMES = {"receiver": "tokyo-1", "secondary": "tokyo-2", "reformation": "reform-london", "floor": "XLON"}
 
 LINE = {
-    *("name", "id", "role", "stripe", "part", "site", "network", "clock_trusted", "datagrams_in", "datagrams_out"),
+    *(
+        "name",
+        "id",
+        "role",
+        "stripe",
+        "part",
+        "site",
+        "network",
+        "keys",
+        "clock_trusted",
+        "datagrams_in",
+        "datagrams_out",
+    ),
     *("unknown_peer", "unknown_address", "send_refused", "malformed", "namesakes", "reports", "lost_on_purpose"),
 }
 PAGE = LINE | {

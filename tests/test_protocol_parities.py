@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from levelcast.protocol.holdings import Holdings
 from levelcast.protocol.parities import Parities
+from levelcast.protocol.seals import CrcSeals
 from levelcast.wire.messages import Data, Packet, Parity
 from levelcast.wire.packets import join, seal, singles
 from levelcast.wire.parity import parities_of
@@ -27,7 +28,7 @@ def test_each_group_that_lacks_one_packet_is_completed(data: st.DataObject, grou
     [train] = join(seal(Packet(7, 1, number, 1, b"x" * number), 0) for number in range(1, PACKETS + 1))
     messages: list[Data | Parity] = [*singles(train), *parities_of(train, groups)]
     arriving = data.draw(st.permutations([each for each in messages if data.draw(st.booleans())]))
-    held, parities = Holdings(), Parities(0)
+    held, parities = Holdings(), Parities(CrcSeals(0))
     for message in arriving:
         if isinstance(message, Data):
             held.add(message)
@@ -47,7 +48,7 @@ def test_each_group_that_lacks_one_packet_is_completed(data: st.DataObject, grou
 
 def test_a_group_of_which_an_ordered_packet_has_left_memory_gives_nothing() -> None:
     [train] = join(seal(Packet(7, 1, number, 1, b"x"), 0) for number in (1, 2, 3))
-    held, parities = Holdings(), Parities(0)
+    held, parities = Holdings(), Parities(CrcSeals(0))
     held.add(singles(train)[1])
     parities.add(parities_of(train, 1)[0])
     assert list(parities.rebuild(held, lambda parity: 2, never)) == []
@@ -55,7 +56,7 @@ def test_a_group_of_which_an_ordered_packet_has_left_memory_gives_nothing() -> N
 
 
 def test_packets_of_a_former_incarnation_are_not_rebuilt() -> None:
-    parities = Parities(0)
+    parities = Parities(CrcSeals(0))
     parities.add(parities_of(seal(Packet(7, 1, 1, 1, b"x"), 0), 1)[0])
     assert list(parities.rebuild(Holdings(), lambda parity: None, never)) == []
     assert len(parities) == 0
@@ -63,7 +64,7 @@ def test_packets_of_a_former_incarnation_are_not_rebuilt() -> None:
 
 def test_the_packets_after_all_that_arrived_are_shown_once_for_all_parities_of_a_train() -> None:
     [train] = join(seal(Packet(7, 1, number, 1, b"x"), 0) for number in range(1, 7))
-    held, parities = Holdings(), Parities(0)
+    held, parities = Holdings(), Parities(CrcSeals(0))
     held.add(singles(train)[0])
     for parity in parities_of(train, 2):
         parities.add(parity)

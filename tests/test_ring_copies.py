@@ -12,6 +12,7 @@ from levelcast.protocol.effects import GROUP, Effect, Persist, Send
 from levelcast.protocol.events import Rejected, RejectReason
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.parities import MAX_WAITING, Parities
+from levelcast.protocol.seals import CrcSeals
 from levelcast.ring.copies import TokenCopies, TrainCopies
 from levelcast.ring.source import Source
 from levelcast.sim.mutations import MUTATIONS
@@ -158,7 +159,7 @@ def test_parities_beyond_the_credit_and_of_former_incarnations_are_dropped() -> 
     [far] = parities_of(train_of(3, first=200), 1)
     assert Rejected(0, RejectReason.CREDIT, source=ME, number=202) in seat.step(far, at=START + MS)
     assert not seat.receiver._parities
-    waiting = Parities(0)
+    waiting = Parities(CrcSeals(0))
     for first in range(1, 2 * MAX_WAITING):
         waiting.add(Parity(ME, 1, first, 1, 1, b"x" * 60))
     assert len(waiting) == MAX_WAITING

@@ -390,6 +390,60 @@ def _fix() -> tuple[Check, list[bytes]]:
     return check, [head.message(kind, 2, time, body) for kind, body in bodies]
 
 
+def _entry() -> tuple[Check, list[bytes]]:
+    from levelcast.market.entry.journal import read_batches
+    from levelcast.market.fix import writer
+    from levelcast.market.fix.framing import FixFrame, Framer
+    from levelcast.market.fix.reader import Reader
+    from tests.entry_link import FloorDisk, SimFloor, rights
+    from tests.fix_parts import START
+
+    time = b"20260105-12:00:00.000"
+    head = writer.HeadWriter(b"T1", b"FLOOR")
+    logon = head.message(b"A", 1, time, b"98=0\x01108=30\x01")
+    order = b"11=A\x0138=100\x0140=2\x0144=181.52\x0154=1\x0155=IBM\x0160=20260105-12:00:00\x01"
+    bodies = [
+        (b"D", order),
+        (b"F", b"41=A\x01" + order),
+        (b"G", b"41=A\x01" + order),
+        (b"q", b"11=M\x01530=7\x0160=" + time + b"\x01"),
+    ]
+    bodies += [
+        (b"V", b"262=m\x01263=1\x01264=0\x01267=1\x01269=0\x01146=1\x0155=IBM\x01"),
+        (b"x", b"320=x\x01559=4\x01"),
+    ]
+    bodies += [
+        (
+            b"AN",
+            b"710=p\x01724=0\x01453=1\x01448=1\x01447=D\x01452=24\x011=*\x01581=1\x01715=20260105\x0160="
+            + time
+            + b"\x01",
+        )
+    ]
+
+    def check(data: bytes) -> None:
+        disk = FloorDisk()
+        floor = SimFloor(disk, rights(1), now=START)
+        floor.prepare(1)
+        floor.gateway.connect(1, START)
+        fields = data.partition(b"\x0135=")[2].rpartition(b"\x0110=")[0]
+        first = head.message(b"D", 2, time, order)
+        for octets in (logon, first, data, writer.seal(b"35=" + fields + b"\x01")):
+            floor.gateway.receive(1, octets, START, START)
+            floor.cycle()
+        framer, reader = Framer(1 << 20), Reader()
+        framer.feed(floor.sent[1])
+        while (frame := framer.next()) is not None:
+            assert isinstance(frame, FixFrame), "garbled output"
+            assert reader.read(frame).rejection is None, "an answer that the reader rejects"
+        assert list(read_batches(bytes(disk.journal))), "no journal"
+        again = SimFloor(disk, rights(1), now=START)
+        assert again.machine.engine.chain == floor.machine.engine.chain, "a restart gives another state"
+        assert again.gateway.take().packet is None, "a restart sends a packet again"
+
+    return check, [head.message(kind, 3, time, body) for kind, body in bodies]
+
+
 def _sealed() -> tuple[Check, list[bytes]]:
     from levelcast import records
     from levelcast.native import pure_seal, seal
@@ -508,6 +562,7 @@ TARGETS: dict[str, Target] = {
         Target("membership", "a payload is the one encoding of a set of primaries, or None", _membership),
         Target("mold", "a MoldUDP64 packet decodes to a message with that one encoding, or Malformed", _mold),
         Target("fix", "a session delivers valid messages only, and answers with valid ones", _fix),
+        Target("entry", "a gateway answers with valid messages, and a restart gives the same state", _entry),
         Target("network", "a network file is read, or NetworkError says why not", _network),
         Target("sealed", "C and Python seal and open the same packets, and reject the same bytes", _sealed),
         Target("book", "a snapshot is loaded or refused; C and Python give the same events for any commands", _book),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from levelcast.cli.main import app
 from levelcast.client.trader import OrderRefused, Trader
 from levelcast.errors import NetError
 from levelcast.node.floor.process import FloorOptions, FloorProcess
@@ -59,6 +62,26 @@ def test_two_traders_trade(tmp_path: Path) -> None:
     fills = __import__("pyarrow.parquet", fromlist=["x"]).read_table(tmp_path / "tables" / "fills")
     assert fills.column("size").to_pylist() == [100, 100]
     assert fills.column("aggressor").to_pylist() == [True, False]
+
+
+def test_its_book_is_rebuilt_from_its_tape(tmp_path: Path) -> None:
+    add_accounts(tmp_path, "ann", "bob")
+    floor = open_floor(tmp_path)
+    prepare(floor, "ann", "bob")
+
+    async def day(address: str) -> None:
+        async with trader(address) as ann, trader(address, "BOB") as bob:
+            await ann.place("IBM", "buy", 300, "181.52")
+            await bob.place("IBM", "sell", 100, 181.5)
+
+    with running(floor) as address:
+        asyncio.run(day(address))
+    engine = floor.floor.engine
+    result = CliRunner().invoke(app, ["book", "show", str(tmp_path), "--json", "--levels", "1"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["books"][0]["bids"] == [[181_520_000_000, 200]]
+    assert (found["sequence"], found["state"]) == (engine.sequence, engine.state_hash().hex())
 
 
 def test_a_restarted_floor_continues(tmp_path: Path) -> None:

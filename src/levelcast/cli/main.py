@@ -118,7 +118,7 @@ COMMANDS = {
     ),
     "audit": CommandEntry(
         "tape.audit:audit",
-        "Audit recorded tapes for identical order, fair release and timely floors.",
+        "Audit recorded tapes for identical order, fair release, timely floors and fair order entry.",
     ),
     "book": CommandEntry(
         "book.book:app", "Run the matching engine on order flow, tapes or generated orders; show and serve order books."

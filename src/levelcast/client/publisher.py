@@ -21,24 +21,26 @@ import time
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from levelcast.client.floor_input import FloorCounts, FloorInput
 from levelcast.client.packet_queue import MAX_PACKET_BYTES, PacketQueue
 from levelcast.client.source_loop import FloorSeat, OwnSockets, SourceLoop
 from levelcast.errors import NetError, describe
+from levelcast.native.layout import AES_GCM_SIZE, CRC32_SIZE
 from levelcast.network import Network, SymbolDirectory, load_network
 from levelcast.network.placement import Placement, links_to, place_of, places
 from levelcast.network.stripe_config import ring_config
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.events import NodeStart, NodeStop, TornTailCut
+from levelcast.protocol.events import Event, NodeStart, NodeStop, TornTailCut
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.records import INSTRUMENT, TRADE, RecordArray
 from levelcast.ring.source import Source
 from levelcast.runtime.driver import Driver
 from levelcast.runtime.event_log import NodeLog
 from levelcast.runtime.impairment import Impairment
+from levelcast.runtime.key_reload import KeyReload, key_status, load_keys, secure
 from levelcast.runtime.sockets import LOOPBACK
 from levelcast.storage.disk import initialise_disk
 from levelcast.storage.journal.file import JournalFile
@@ -49,6 +51,7 @@ from levelcast.wire.packets import DATA_OVERHEAD
 
 if TYPE_CHECKING:
     from levelcast.client.async_publisher import AsyncPublisher
+    from levelcast.keys.core_security import CoreSecurity
 
 QUEUE_RECORDS = 4_096
 """Minimum default capacity of the queue."""
@@ -80,8 +83,9 @@ class Publisher(FloorCounts):
             network = load_network(network)
         if packet_bytes is None:
             packet_bytes = network.carriage.packet_bytes
-        if not MIN_PACKET_BYTES <= packet_bytes <= MAX_PACKET_BYTES:
-            raise ValueError(f"packet_bytes is {packet_bytes}; it must be {MIN_PACKET_BYTES} to {MAX_PACKET_BYTES}")
+        least = MIN_PACKET_BYTES + (AES_GCM_SIZE - CRC32_SIZE if network.keys is not None else 0)
+        if not least <= packet_bytes <= MAX_PACKET_BYTES:
+            raise ValueError(f"packet_bytes is {packet_bytes}; it must be {least} to {MAX_PACKET_BYTES}")
         place = place_of(network, floor)
         if place.floor is None:
             raise NetError(f'"{floor}" is a {place.role.name} of the network; only a floor can publish')
@@ -91,8 +95,10 @@ class Publisher(FloorCounts):
         config = ring_config(network, place.stripe)
         window = config.credit * (packet_bytes // TRADE.itemsize)
         capacity = queue_records if queue_records is not None else max(QUEUE_RECORDS, window)
+        keys = load_keys(network, place.name, place.id, place.role.name, now)
+        self._security = security = None if keys is None else secure(keys, config.domain, now)
         with ExitStack() as undo:
-            source, keeper, progress = open_floor(network, config, place, data, now)
+            source, keeper, progress = open_floor(network, config, place, data, now, security)
             undo.callback(keeper.close)
             self._loop = loop if loop is not None else SourceLoop(network, place.stripe, interface)
             self._own_loop = loop is None
@@ -117,7 +123,9 @@ class Publisher(FloorCounts):
                 impairment=impairment,
                 work=self.queue,
                 overlay=sockets.sockets if isinstance(sockets, OwnSockets) else None,
-                on_event=None if self._log is None else self._log.add,
+                security=security,
+                services=() if keys is None or security is None else (KeyReload(keys, security, now, self._note),),
+                on_event=None if self._log is None else self._note,
             )
             self._seat = FloorSeat(self._driver, sockets, self.queue)
             self._loop.add(self._seat)
@@ -144,6 +152,11 @@ class Publisher(FloorCounts):
     def namesakes(self) -> int:
         """Datagrams of another process that runs under this floor's name: stop one of them."""
         return self._driver.counters.namesakes
+
+    @property
+    def keys(self) -> dict[str, Any] | None:
+        """State of the keys in use; None in a network without keys."""
+        return key_status(self._security)
 
     @property
     def warning(self) -> str | None:
@@ -206,6 +219,10 @@ class Publisher(FloorCounts):
                 self._log.add(NodeStop(0, "closed" if error is None else "error", describe(error) if error else ""))
                 self._log.close()
 
+    def _note(self, event: Event) -> None:
+        if self._log is not None:
+            self._log.add(event)
+
     # -- context manager ----------------------------------------------------------------------------------
 
     def __enter__(self) -> Publisher:
@@ -243,16 +260,22 @@ def _open_log(network: Network, place: Placement, data: Path, source: Source, ke
 
 
 def open_floor(
-    network: Network, config: StripeConfig, place: Placement, data: str | PathLike[str] | None, now: int
+    network: Network,
+    config: StripeConfig,
+    place: Placement,
+    data: str | PathLike[str] | None,
+    now: int,
+    security: CoreSecurity | None = None,
 ) -> tuple[Source, NodeStore, Progress | None]:
     """Create the source from its journal; without `data`, with an incarnation above all earlier ones."""
+    sealer = security.sealer if security is not None else None
     if data is None:
-        return Source(config, place.id, now, JournalImage(), now), NodeStore(), None
+        return Source(config, place.id, now, JournalImage(), now, sealer), NodeStore(), None
     folder, durable = Path(data), network.tape.durable
     folder.mkdir(parents=True, exist_ok=True)
     initialise_disk(folder, place.part, config.domain, durable)
     journal, image = JournalFile.open(folder / place.part / "journal", durable=durable)
-    source = Source(config, place.id, image.life, image, now)
+    source = Source(config, place.id, image.life, image, now, sealer)
     last = source.witnessed + source.unwitnessed
     try:
         progress = Progress.open(folder / place.part / FILE, source.incarnation, last, durable)

@@ -22,7 +22,7 @@ from hmac import compare_digest
 from struct import Struct
 
 from levelcast.keys.keyring import EpochKeys, Keyring
-from levelcast.keys.replay import ReplayWindows
+from levelcast.keys.replay import ReplayWindows, next_stamp
 from levelcast.keys.statement import RECEIVER, SECONDARY, Holder
 from levelcast.native.layout import EPOCH_AT, KIND_AT, SEAL_KIND_AT, SEAL_SIZE_AT, SENDER_AT
 from levelcast.wire.header import HEADER_SIZE, Reason, reseal
@@ -78,7 +78,7 @@ class BeatSender:
 
     def seal(self, datagram: bytes, now_ns: int) -> list[bytes]:
         """Return a beat with MACs instead of its own seal: a datagram for each `PER_DATAGRAM` receivers."""
-        self._last_ns = max(now_ns, self._last_ns + 1)
+        self._last_ns = next_stamp(self._last_ns, now_ns)
         sealed = []
         for each in self._seals:
             each.stamp_ns = self._last_ns

@@ -1,11 +1,13 @@
 """Sign and verify control messages: all kinds but Data and Beat (K11 to K16).
 
-    n-94  u64   time of the sender, strictly rising for each process
-    n-86  4s    own address of the sender, u16 own port: zeros if it has none
+    n-98  u64   time of the sender, strictly rising for each process
+    n-90  4s    own address of the sender, u16 own port: zeros if it has none
+    n-84  u16   newest key epoch that the sender, and the secondaries behind it, hold
+    n-82  u16   newest epoch that all members of its ring hold, as far as it knows
     n-80  64s   Ed25519 over "levelcast control v1", a zero byte, and bytes 0 to n-81
     n-16  16s   BLAKE2b-128 with the control key of the epoch, person "lc control v1", over bytes 0 to n-17
 
-The header has seal kind 3, size 94 and the epoch; it also has the network's identifier, so the signature covers that.
+The header has seal kind 3, size 98 and the epoch; it also has the network's identifier, so the signature covers that.
 The MAC is last and covers the signature, so a stranger is refused after one hash. Addresses are those that were signed,
 not those from which datagrams came (K14).
 
@@ -35,9 +37,9 @@ from typing import NamedTuple
 
 from levelcast.keys.identity import Identity
 from levelcast.keys.keyring import EpochKeys, Keyring
-from levelcast.keys.replay import FRESH_NS, ReplayWindows
+from levelcast.keys.replay import FRESH_NS, ReplayWindows, next_stamp
 from levelcast.keys.roles import is_authored, may_send
-from levelcast.keys.statement import AUTHORITY, Holder
+from levelcast.keys.statement import AUTHORITY, NS_PER_S, Holder
 from levelcast.native.layout import EPOCH_AT, KIND_AT, SEAL_KIND_AT, SENDER_AT
 from levelcast.wire.header import HEADER_SIZE, Reason, reseal
 from levelcast.wire.seal import CONTROL_KIND, CONTROL_SIZE
@@ -49,12 +51,14 @@ MOST_OF_ADDRESS = 8
 """Signatures that are checked in one turn for one address."""
 MOST_OLD = 4
 """Of these, at most so many of authored messages that are not recent."""
+REVOKED_WITHIN_NS = 10 * NS_PER_S
+"""Time that a new statement needs to reach all nodes."""
 MOST_KNOWN = 4_096
 """Authored datagrams whose repetitions are recognised."""
 
 _SIGNED = b"levelcast control v1\0"
 _PERSON = b"lc control v1"
-_CLAIM = Struct("<Q4sH")
+_CLAIM = Struct("<Q4sHHH")
 _U16 = Struct("<H")
 _SEAL = bytes((CONTROL_KIND, CONTROL_SIZE))
 
@@ -68,6 +72,10 @@ class Verified(NamedTuple):
     address: Address | None
     """Address that the sender signed; None without one, and for a repetition."""
     sent_ns: int
+    keys: int = 0
+    """Newest epoch that it holds."""
+    keys_of_all: int = 0
+    """Newest epoch that all members of its ring hold."""
     repeated: bool = False
     """An exact repetition of an authored message, which was verified before."""
 
@@ -82,7 +90,9 @@ class ControlSeal:
         self._identity = identity
         host, port = address or ("0.0.0.0", 0)
         self._address = address_bytes(host), port
-        self._now_ns = self._last_ns = 0
+        self._now_ns = self.last_ns = 0
+        self.keys = self.keys_of_all = keys.number
+        """Epochs that the next messages state (K10)."""
         self.use(keys)
 
     def use(self, keys: EpochKeys) -> None:
@@ -96,8 +106,8 @@ class ControlSeal:
         return reseal(datagram, self)
 
     def make(self, head: bytes, body: bytes) -> bytes:
-        self._last_ns = max(self._now_ns, self._last_ns + 1)
-        content = head + body + _CLAIM.pack(self._last_ns, *self._address)
+        self.last_ns = next_stamp(self.last_ns, self._now_ns)
+        content = head + body + _CLAIM.pack(self.last_ns, *self._address, self.keys, self.keys_of_all)
         signature = self._identity.sign(_SIGNED + content)
         mac = self._mac.copy()
         mac.update(content)
@@ -114,6 +124,9 @@ class ControlVerifier:
     def __init__(self, keyring: Keyring, start_ns: int) -> None:
         self._windows = ReplayWindows(start_ns)
         self._known: OrderedDict[bytes, Verified] = OrderedDict()
+        self._holders: dict[int, Holder] = {}
+        self._past: dict[int, tuple[Holder, int]] = {}
+        """Holders of earlier statements, and the time until which they may have authored what others pass on."""
         self._signatures = self._old = 0
         self._of_address: Counter[Hashable] = Counter()
         self.use(keyring)
@@ -122,7 +135,11 @@ class ControlVerifier:
         """Use a newer statement. A node that it revokes is refused from now on."""
         self._keyring = keyring
         self._macs = {number: _mac_of(keys) for number, keys in keyring.epochs.items()}
+        until_ns = keyring.statement.made_s * NS_PER_S + REVOKED_WITHIN_NS
+        self._past |= {known: (holder, until_ns) for known, holder in self._holders.items()}
         self._holders = {each.id: each for each in keyring.statement.holders if each.role != AUTHORITY}
+        for known in self._holders:
+            self._past.pop(known, None)
         self._revoked = frozenset(each.id for each in keyring.statement.revoked) - set(self._holders)
         self._known.clear()
 
@@ -142,7 +159,7 @@ class ControlVerifier:
         kind = datagram[KIND_AT]
         if is_authored(kind) and (known := self._known.get(datagram)) is not None:
             return known._replace(address=None, repeated=True)
-        sent_ns, host, port = _CLAIM.unpack_from(datagram, len(datagram) - CONTROL_SIZE)
+        sent_ns, host, port, *epochs = _CLAIM.unpack_from(datagram, len(datagram) - CONTROL_SIZE)
         window = self._windows.of(found.id)
         if not is_authored(kind) and (reason := window.refusal(sent_ns, now_ns)) is not None:
             return reason
@@ -150,7 +167,7 @@ class ControlVerifier:
             return Reason.TOO_MANY
         if not _is_signed(datagram, found):
             return Reason.BAD_SIGNATURE
-        verified = Verified(found, (address_text(host), port) if port else None, sent_ns)
+        verified = Verified(found, (address_text(host), port) if port else None, sent_ns, *epochs)
         if is_authored(kind):
             self._remember(datagram, verified)
         else:
@@ -160,13 +177,14 @@ class ControlVerifier:
     def check_item(self, datagram: bytes) -> Verified | Reason:
         """Return the author of an item of a Repair: its MAC may be of an old epoch, so only its signature counts.
 
-        A node that was revoked since is refused as well. The caller passes only items that it wants (K16).
+        What its author signed before it was revoked counts: a slot that it has ordered stays ordered, and the node that
+        passes it on has accepted it in time. The caller passes only items that it wants (K16).
         """
         if (known := self._known.get(datagram)) is not None:
             return known._replace(address=None, repeated=True)
         if not _has_form(datagram) or not is_authored(datagram[KIND_AT]):
             return Reason.UNKNOWN_SEAL
-        holder = self._sender(datagram)
+        holder = self._author(datagram)
         if isinstance(holder, Reason):
             return holder
         if not self._may_verify(None):
@@ -188,6 +206,14 @@ class ControlVerifier:
         if not compare_digest(mac.digest(), datagram[-MAC_SIZE:]):
             return Reason.BROKEN_SEAL
         return self._sender(datagram)
+
+    def _author(self, datagram: bytes) -> Holder | Reason:
+        """Return the author of an item; one that was revoked since counts for what it signed before."""
+        (sender,) = _U16.unpack_from(datagram, SENDER_AT)
+        past, until_ns = self._past.get(sender, (None, 0))
+        if past is None or _CLAIM.unpack_from(datagram, len(datagram) - CONTROL_SIZE)[0] > until_ns:
+            return self._sender(datagram)
+        return past if may_send(datagram[KIND_AT], past.role) else Reason.WRONG_ROLE
 
     def _sender(self, datagram: bytes) -> Holder | Reason:
         (sender,) = _U16.unpack_from(datagram, SENDER_AT)

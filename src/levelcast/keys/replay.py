@@ -17,6 +17,15 @@ MOST_STAMPS = 8_192
 """Stamps that are known of a sender; below the oldest of them, everything is refused."""
 
 
+def next_stamp(last_ns: int, now_ns: int) -> int:
+    """Return the stamp after `last_ns`: strictly rising, unless the clock was far ahead and was set back.
+
+    No receiver has accepted what was stamped then. Without this exception a sender would be refused until its clock is
+    where it was.
+    """
+    return now_ns if last_ns > now_ns + FRESH_NS // 2 else max(now_ns, last_ns + 1)
+
+
 class SenderWindow:
     """The stamps of one sender that were accepted."""
 

@@ -62,7 +62,7 @@ RULES: dict[int, KindRule] = {
     KIND_PROMISED: KindRule(_PRIMARIES),
     KIND_RING: KindRule(_SERVERS, authored=True),
     KIND_GROUP_TOKEN: KindRule(_SECONDARIES),
-    KIND_GROUP_REQUEST: KindRule(_SECONDARIES),
+    KIND_GROUP_REQUEST: KindRule(_RELEASING),
     KIND_GROUP_INVITE: KindRule(_SERVERS),
     KIND_GROUP: KindRule(_SERVERS, authored=True),
     KIND_LINE_HOLDERS: KindRule(_SERVERS, authored=True),

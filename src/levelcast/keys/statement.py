@@ -148,6 +148,11 @@ def statement_text(statement: KeyStatement, authority: Identity) -> str:
 
 def read_statement(path: Path, authority: str, network: int, now_ns: int | None) -> KeyStatement:
     """Read and verify a statement file: see `parse_statement`."""
+    return parse_statement(read_content(path), authority, network, now_ns, str(path))
+
+
+def read_content(path: Path) -> bytes:
+    """Return the bytes of a statement file."""
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
@@ -157,7 +162,7 @@ def read_statement(path: Path, authority: str, network: int, now_ns: int | None)
         ) from None
     if len(content) > MOST_BYTES:
         raise KeysError(f"{path}: larger than {MOST_BYTES:,} bytes, so not a statement; {_REMEDY}")
-    return parse_statement(content, authority, network, now_ns, str(path))
+    return content
 
 
 def parse_statement(

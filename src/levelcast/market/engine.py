@@ -131,7 +131,7 @@ class MatchingEngine:
         if rtype == RTYPE_ORDER:
             commands = records.astype(ORDER, copy=False)
             self._check_rules(commands[0])
-            return [self.kernel.run(memoryview(np.ascontiguousarray(commands).view(np.uint8)))]
+            return [self.kernel.run(np.ascontiguousarray(commands).view(np.uint8).data)]
         if rtype == RTYPE_INSTRUMENT:
             for record in records.astype(INSTRUMENT, copy=False):
                 self._define(record)

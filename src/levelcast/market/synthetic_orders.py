@@ -61,11 +61,11 @@ def _actions(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarr
     return action[sequence], np.concatenate([entry, later])[sequence]
 
 
-def deposits(symbols: int) -> RecordArray:
-    """Return the commands that fund every account with money and shares."""
+def deposits(symbols: int, treasury: int = 0) -> RecordArray:
+    """Return the commands of the treasury that fund every account with money and shares."""
     numbers = np.arange(1, ACCOUNT_COUNT + 1)
     paid = orders(ACCOUNT_COUNT * (symbols + 1))
-    paid["action"], paid["command"], paid["price"] = b"N", b"D", 2**60
+    paid["action"], paid["command"], paid["price"], paid["publisher_id"] = b"N", b"D", 2**60, treasury
     paid["account"] = np.repeat(numbers, symbols + 1)
     paid["instrument_id"] = np.tile(np.arange(symbols + 1), ACCOUNT_COUNT)
     paid["order_id"] = np.where(paid["instrument_id"] == 0, USD, 0)
@@ -81,13 +81,15 @@ def prepared(kernel: BookKernel, symbols: int, *, accounts: bool) -> None:
     kernel.status(0, int(BookPhase.TRADING))
 
 
-def order_frames(count: int, symbols: int, seed: int = 1, start_ns: int = START_NS) -> Iterator[tuple[int, bytes]]:
+def order_frames(
+    count: int, symbols: int, seed: int = 1, start_ns: int = START_NS, treasury: int = 0
+) -> Iterator[tuple[int, bytes]]:
     """Yield time and records of frames: definitions, deposits, the opening, and then `count` commands."""
     defined, opened = instruments(symbols), statuses(1)
     defined["instrument_id"], defined["currency"] = np.arange(1, symbols + 1), b"USD"
     defined["min_price_increment"], defined["raw_symbol"] = TICK, [f"SYM{n}" for n in range(1, symbols + 1)]
     opened["action"] = int(StatusAction.TRADING)
-    paid, flow = deposits(symbols), order_flow(count, symbols, seed, start_ns)
+    paid, flow = deposits(symbols, treasury), order_flow(count, symbols, seed, start_ns)
     parts = [defined, *(paid[at : at + _PER_FRAME] for at in range(0, len(paid), _PER_FRAME)), opened]
     for at, part in enumerate(parts):
         yield start_ns - len(parts) + at, part.tobytes()

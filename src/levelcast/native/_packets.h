@@ -11,8 +11,9 @@ enum { ROW = 26 }; /* source u16, incarnation u64, number u64, records u32, byte
 
 struct packet {
     uint16_t source;
-    uint64_t incarnation, number;
+    uint64_t incarnation, number, salt;
     uint32_t records;
+    uint16_t epoch; /* salt and epoch are those of its key; 0 without one */
 };
 
 /* One stripe of one network; Python has both in one number, network << 16 | stripe. */

@@ -2,11 +2,13 @@
  * each function, and the tests compare the two. A machine without libcrypto's headers uses pure_seal.py. */
 
 #define PY_SSIZE_T_CLEAN
+#define _GNU_SOURCE
 #include <Python.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <structmember.h>
 #include "_packets.h"
+#include "_drain.h"
 
 enum { KEY_SIZE = 32, NONCE_SIZE = 12, OVERHEAD = PAYLOAD_AT + AES_GCM_SIZE, BUCKETS = 1024 };
 
@@ -234,6 +236,7 @@ struct known_key {
 typedef struct {
     PyObject_HEAD
     struct known_key *buckets[BUCKETS], *last; /* the last key that was found: packets arrive in trains */
+    uint64_t refused; /* datagrams that a drain has dropped since `take_refused` */
 } Opener;
 
 static inline int is_same(const struct key_id *a, const struct key_id *b)
@@ -388,6 +391,44 @@ static PyObject *opener_open(Opener *self, PyObject *args)
     return data_of(type, &first, packets, Py_NewRef(sealed));
 }
 
+/* Open one datagram of a drain. One without a known key is left to Python, which may derive it; one that does not open under
+ * its key is counted and dropped here (K38). */
+static int open_with_key(void *keys, const uint8_t *p, size_t n, struct domain domain, struct packet *packet)
+{
+    Opener *self = keys;
+    if (!is_sealed_packet(p, n, domain))
+        return NOT_A_PACKET;
+    struct key_id id = id_of(p);
+    struct known_key *key = find_key(self, &id);
+    if (key == NULL)
+        return NOT_A_PACKET;
+    *packet = (struct packet){.source = id.source,
+                              .incarnation = id.incarnation,
+                              .number = u64_at(p + HEADER_SIZE + 8),
+                              .salt = id.salt,
+                              .records = u32_at(p + HEADER_SIZE + 16),
+                              .epoch = id.epoch};
+    if (open_datagram(key->context, p, n, scratch) &&
+        count_in(scratch, n - OVERHEAD, 1) == (Py_ssize_t)packet->records)
+        return VALID_PACKET;
+    self->refused++;
+    return REFUSED_PACKET;
+}
+
+static PyObject *opener_drain_packets(Opener *self, PyObject *args)
+{
+    PyObject *found = drain_packets(args, open_with_key, self);
+    OPENSSL_cleanse(scratch, sizeof scratch);
+    return found;
+}
+
+static PyObject *opener_take_refused(Opener *self, PyObject *unused)
+{
+    uint64_t refused = self->refused;
+    self->refused = 0;
+    return PyLong_FromUnsignedLongLong(refused);
+}
+
 /* Sizes of all packets; -1 if these are no sealed packets. */
 static int measure(PyObject *listed, size_t *packets, size_t *bytes)
 {
@@ -479,6 +520,8 @@ static PyMethodDef opener_methods[] = {
     {"remove", (PyCFunction)(void (*)(void))opener_remove, METH_VARARGS, NULL},
     {"open", (PyCFunction)(void (*)(void))opener_open, METH_VARARGS, NULL},
     {"assemble", (PyCFunction)(void (*)(void))opener_assemble, METH_O, NULL},
+    {"drain_packets", (PyCFunction)(void (*)(void))opener_drain_packets, METH_VARARGS, NULL},
+    {"take_refused", (PyCFunction)(void (*)(void))opener_take_refused, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

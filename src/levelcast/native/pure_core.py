@@ -11,7 +11,7 @@ import struct
 import time
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -311,32 +311,56 @@ def drain_packets(
     A datagram that is not a valid packet of the domain (`open_data`) is returned as it is. It stops after about `limit`
     bytes.
     """
+
+    def open_one(datagram: bytes) -> tuple[_T | None, object]:
+        return open_data(datagram, domain, kind), None
+
+    return drain_opened(fileno, limit, own_host, own_port, most, open_one)
+
+
+REFUSED = object()
+"""Instead of the key of a packet: the datagram is dropped."""
+
+
+def drain_opened(
+    fileno: int,
+    limit: int,
+    own_host: str,
+    own_port: int,
+    most: int,
+    open_one: Callable[[bytes], tuple[_T | None, object]],
+) -> list[tuple[_T | bytes, Source, int]]:
+    """Drain packets as `drain_packets`; `open_one` returns a packet, or None, and its key: a value has one key."""
     found: list[tuple[_T | bytes, Source, int]] = []
     pending: list[_T] = []
     size = last_ns = 0
     whence: Source | None = None
+    held_key: object = None
 
     def hand_over() -> None:
         if pending:
             assert whence is not None
             sealed = b"".join(each[4] for each in pending)
-            found.append((tuple.__new__(kind, (*pending[0][:3], pending[-1][3], sealed)), whence, last_ns))
+            found.append((tuple.__new__(type(pending[0]), (*pending[0][:3], pending[-1][3], sealed)), whence, last_ns))
             pending.clear()
 
     while limit > 0 and (datagrams := drain(fileno, 1, own_host, own_port)):
         for datagram, source, received_ns in datagrams:
             limit -= len(datagram) + 1
-            data = open_data(datagram, domain, kind)
+            data, key = open_one(datagram)
             follows = (
                 data is not None
                 and source == whence
                 and pending
+                and key == held_key
                 and (data[0], data[1], data[2]) == (pending[-1][0], pending[-1][1], pending[-1][3] + 1)
                 and size + len(datagram) <= most
             )
             if not follows:
                 hand_over()
-                whence, size = source, 0
+                whence, size, held_key = source, 0, key
+            if key is REFUSED:
+                continue
             if data is None:
                 found.append((datagram, source, received_ns))
             else:

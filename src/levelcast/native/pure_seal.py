@@ -24,6 +24,7 @@ from levelcast.native.layout import (
     EPOCH_AT,
     HEADER,
     KIND_DATA,
+    LENGTH_AT,
     MAGIC,
     NETWORK_AT,
     SALT_AT,
@@ -34,7 +35,16 @@ from levelcast.native.layout import (
     STRIPE_MASK,
     VERSION,
 )
-from levelcast.native.pure_core import LARGEST_DATAGRAM, Buffer, count_fresh, cut_records, datagram_places
+from levelcast.native.pure_core import (
+    LARGEST_DATAGRAM,
+    REFUSED,
+    Buffer,
+    Source,
+    count_fresh,
+    cut_records,
+    datagram_places,
+    drain_opened,
+)
 
 KEY_SIZE = 32
 PAYLOAD_AT = HEADER.size + DATA_BODY.size
@@ -100,6 +110,7 @@ class Opener:
 
     def __init__(self) -> None:
         self._keys: dict[KeyId, AESGCM] = {}
+        self._refused = 0
 
     def add(self, source: int, epoch: int, incarnation: int, salt: int, key: bytes, /) -> None:
         self._keys[source, epoch, incarnation, salt] = AESGCM(_checked(key))
@@ -125,7 +136,7 @@ class Opener:
                 if len(ids) > 1:
                     return None
                 records = _u32_at(datagram, HEADER.size + 16)
-                if count_fresh(self._clear(datagram)) != records:
+                if not self._has_records(self._clear(datagram), records):
                     return None
                 packets += 1
         except (ValueError, InvalidTag):
@@ -159,6 +170,36 @@ class Opener:
                 records += _u32_at(datagram, HEADER.size + 16)
         return b"".join(rows), b"".join(payloads), records
 
+    def drain_packets(
+        self, fileno: int, limit: int, own_host: str, own_port: int, domain: int, most: int, kind: type[_T], /
+    ) -> list[tuple[_T | bytes, Source, int]]:
+        """Drain packets as `pure_core.drain_packets`, those with known keys; a value has packets of one key.
+
+        A datagram that does not open under its key is dropped and counted; one without a known key is returned as it
+        is.
+        """
+
+        def open_one(datagram: bytes) -> tuple[_T | None, object]:
+            if not _is_sealed_packet(datagram, domain):
+                return None, None
+            try:
+                data = self.open(datagram, domain, kind)
+            except KeyError:
+                return None, None
+            self._refused += data is None
+            return data, REFUSED if data is None else _id_of(datagram)
+
+        return drain_opened(fileno, limit, own_host, own_port, most, open_one)
+
+    def take_refused(self) -> int:
+        """Return the number of datagrams that drains have dropped since the last call."""
+        refused, self._refused = self._refused, 0
+        return refused
+
+    def _has_records(self, clear: bytes, records: int) -> bool:
+        """Return whether the clear text has this number of fresh records; the simulator's packets have none."""
+        return count_fresh(clear) == records
+
     def _clear(self, datagram: bytes) -> bytes:
         key = self._keys.get(_id_of(datagram))
         if key is None:
@@ -184,11 +225,14 @@ def _id_of(datagram: bytes) -> KeyId:
 
 
 def _is_sealed_packet(datagram: bytes, domain: int) -> bool:
-    """Return whether a datagram, whose length is right, has the form of a sealed packet of the domain."""
+    """Return whether a datagram has the form of a sealed packet of the domain."""
+    if len(datagram) <= OVERHEAD or _u32_at(datagram, LENGTH_AT) != len(datagram):
+        return False
     (stripe,), (network,) = _U16.unpack_from(datagram, STRIPE_AT), _U64.unpack_from(datagram, NETWORK_AT)
     return (
-        OVERHEAD < len(datagram) <= LARGEST_DATAGRAM
+        len(datagram) <= LARGEST_DATAGRAM
         and datagram[:4] == _START
+        and _U64.unpack_from(datagram, HEADER.size + 8)[0] != 0
         and datagram[SEAL_KIND_AT : SEAL_KIND_AT + 2] == _SEAL
         and network << STRIPE_BITS | stripe == domain
     )

@@ -10,6 +10,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -73,7 +74,16 @@ def parse_network(text: str, name: str = "network.toml", directory: Path | None 
     draft.add(included=included)
     if report.problems:
         raise NetworkError(name, report.problems)
-    return draft.network
+    return _located(draft.network, directory)
+
+
+def _located(network: Network, directory: Path | None) -> Network:
+    """Return the network with paths of keys that do not depend on the directory of the process."""
+    if network.keys is None or directory is None:
+        return network
+    keys = network.keys
+    paths = {name: str((directory / getattr(keys, name)).absolute()) for name in ("statement", "directory")}
+    return replace(network, keys=replace(keys, **paths))
 
 
 def _read_toml(text: str, name: str) -> tuple[dict[str, object], LineNumbers]:

@@ -60,6 +60,7 @@ from levelcast.runtime.clock_sources import ClockSources
 from levelcast.runtime.core_sockets import open_core, runs_on_one_machine
 from levelcast.runtime.driver import Driver, Service, quiet_before_release
 from levelcast.runtime.impairment import Impairment
+from levelcast.runtime.key_reload import KeyReload, key_status, load_keys, secure
 from levelcast.runtime.namesake import claim_name, require_no_namesake
 from levelcast.runtime.overlay_sockets import OverlaySockets
 from levelcast.runtime.realtime import (
@@ -104,6 +105,7 @@ class Node:
         config = ring_config(network, place.stripe)
         group = network.core_group(place.stripe)
         require_journal(data, place.part, config.domain)
+        keys = load_keys(network, name.rpartition("/")[2], place.id, place.role.name, now)
         self._network_id = network.id
         self._names = {each.id: each.name for each in places(network, place.stripe)}
         self._sites = {each.id: each.site for each in places(network, place.stripe)}
@@ -122,9 +124,14 @@ class Node:
             self._sockets = open_core(network, place.stripe, place.id, interface, hears_data=hears_data)
             opened.callback(self._sockets.close)
             alone = runs_on_one_machine(self._sockets, interface)
+            security = None
+            if keys is not None:
+                security = secure(keys, config.domain, now, self._sockets.address)
+                self._sockets.drain_packets = security.packets.drain_packets
+            self._security = security
             if isinstance(self._sockets, CoreSockets) and not alone:
-                require_no_namesake(place.part, place.id, config.domain, self._sockets)
-            setup = NodeSetup(network, place, config, data / place.part, now, options, self._note)
+                require_no_namesake(place.part, place.id, config.domain, self._sockets, security)
+            setup = NodeSetup(network, place, config, data / place.part, now, options, self._note, security)
             self.role = role = ROLES[place.role.name](setup)
             opened.callback(role.store.close)
             self._until_ns = setup.until_ns
@@ -132,6 +139,8 @@ class Node:
             log = PathLog(data / place.part / DIRECTORY, place.id, self._names, self._sites, now)
             prober = Prober(place.id, probed_by(network, place), network.probe_ns, now)
             services: list[Service] = [PathRecorder(log, paths, now, self._note)]
+            if keys is not None and security is not None:
+                services.append(KeyReload(keys, security, now, self._note))
             clock_check = None
             if place.role.releases:
                 monotonic_ns = time.monotonic_ns()
@@ -163,6 +172,7 @@ class Node:
             feedback=role.feedback,
             clock_check=clock_check,
             overlay=self._sockets if isinstance(self._sockets, OverlaySockets) else None,
+            security=security,
             quiet_ns=quiet_before_release(config.timing),
             spin_ns=SPIN_NS if self._become_punctual(options.realtime) else 0,
             on_event=self._note,
@@ -305,6 +315,7 @@ class Node:
             "part": self.place.part,
             "site": self.place.site,
             "network": f"{self._network_id:016x}",
+            "keys": key_status(self._security),
             "clock_trusted": driver.clock_trusted,
             "datagrams_in": counters.received,
             "datagrams_out": counts.sent,

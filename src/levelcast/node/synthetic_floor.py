@@ -12,13 +12,11 @@ from levelcast.network import Floor, SymbolDirectory
 from levelcast.protocol.effects import Effect
 from levelcast.records import TRADE, instruments
 from levelcast.ring.source import Source
-from levelcast.wire.packets import DATA_OVERHEAD
 
 TICK_NS = 5_000_000
 """Interval at which a floor checks whether trades are due."""
 MOST_ARREARS_NS = 1_000_000_000
 """A floor without credit for longer catches up only on this much."""
-PACKET_BYTES = DATA_OVERHEAD + MOST_RECORDS * TRADE.itemsize
 
 
 class SyntheticFloor:
@@ -44,7 +42,8 @@ class SyntheticFloor:
         first = (source.witnessed + source.unwitnessed) * MOST_RECORDS
         self._trades = Trades(floor, seed + first, first, directory)
         definitions = directory.definitions(floor, now) if directory is not None else instruments(0)
-        self._queue = PacketQueue(source, definitions, None, Condition(), PACKET_BYTES)
+        packet_bytes = source.overhead + MOST_RECORDS * TRADE.itemsize
+        self._queue = PacketQueue(source, definitions, None, Condition(), packet_bytes)
         self._gap_ns = 1e9 / rate
         self._due_ns = float(now)
 

@@ -33,11 +33,11 @@ from typing import NamedTuple, Protocol
 from levelcast.protocol.effects import GROUP, Effect, Release, Send
 from levelcast.protocol.events import HoldChosen
 from levelcast.protocol.history import History
+from levelcast.protocol.seals import CrcSeals, NodeSeals
 from levelcast.protocol.timing_record import settled_ns, timing_record, units
 from levelcast.wire.codec import MAX_RELEASE_SECONDS
 from levelcast.wire.messages import CONTROL_SOURCE, Data, Pace, PaceChange, Packet, ReleaseRow, ReleaseSecond
 from levelcast.wire.pace_change import encode_pace_change
-from levelcast.wire.packets import seal
 
 SECOND_NS = 1_000_000_000
 LEAST_LATE = 2
@@ -226,10 +226,12 @@ class HoldFeedback:
         recovery_ns: int,
         resend_ns: int,
         rules: FeedbackRules | None = None,
+        seals: NodeSeals | None = None,
     ) -> None:
         self.wake_ns = now + SECOND_NS
         self.last_row: ReleaseRow | None = None
-        self._node, self._domain, self._receiver = node, domain, receiver
+        self._node, self._receiver = node, receiver
+        self._seals = seals or CrcSeals(domain)
         self._resend_every_ns = resend_ns
         self._generation = receiver.generation
         self._meter = ReleaseMeter(now, recovery_ns)
@@ -295,7 +297,7 @@ class HoldFeedback:
         incarnation = max(now, place.incarnation + 1 if place is not None else 0)
         payload = encode_pace_change(change)
         self._change, self._resend_ns = change, now
-        self._data = seal(Packet(CONTROL_SOURCE, incarnation, 1, 1, payload), self._domain)
+        self._data = self._seals.seal_packet(Packet(CONTROL_SOURCE, incarnation, 1, 1, payload))
         _, receiver, late, slots, need_ns, window_ns = found
         return [
             HoldChosen(0, receiver, late, slots, need_ns, window_ns // SECOND_NS, change.pace.hold_ns, change.before_ns)

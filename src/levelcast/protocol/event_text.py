@@ -24,6 +24,8 @@ from levelcast.protocol.events import (
     GroupFormed,
     HoldChosen,
     InvitationEnded,
+    KeysChanged,
+    KeysRefused,
     LeapAnnounced,
     LeaveAnnounced,
     LeaveReceived,
@@ -172,6 +174,8 @@ _SENTENCES: dict[type[Event], str] = {
     TapeDamaged: "{text}",
     NodeStart: "version {version}, network {network}, {role}, life {life}",
     LinesLost: "{count} lines for {output} could not be written",
+    KeysChanged: "uses statement {statement} of keys, with epochs up to {epoch}",
+    KeysRefused: "{text}",
     SetupWarning: "{text}",
 }
 """Format strings: fields, the generation's `name` and `number`, and the `listed` members."""

@@ -329,6 +329,23 @@ class NodeStart(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class KeysChanged(Event):
+    """The node uses a newer statement of keys, which has epochs up to this one (rule K10)."""
+
+    KIND = "keys"
+    statement: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeysRefused(Event):
+    """A new statement of keys cannot be used; the node continues with the one before."""
+
+    KIND = "keys-refused"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class SetupWarning(Event):
     """The machine is not set up as a node needs it, such as its socket buffers; the node runs."""
 
@@ -452,7 +469,7 @@ NODE_EVENTS: dict[str, type[Event]] = {
         FaultReported, LeaveAnnounced, GroupEntered, Suspected, FaultReceived, LeaveReceived, RingInvited,
         InvitationEnded, RingFormed, GroupFormed, LinesAssigned, Superseded, UnlistedSource, ClockWrong, ClockDoubted,
         LeapAnnounced, ClockBack, RetentionFailed, PathsNotWritten, TornTailCut, TapeDamaged, NodeStart, NodeStop,
-        SetupWarning, LinesLost,
+        KeysChanged, KeysRefused, SetupWarning, LinesLost,
     )
 }  # fmt: skip
 """The events that a node may report, by kind."""

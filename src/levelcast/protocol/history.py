@@ -19,7 +19,7 @@ removes that choice (DESIGN rule 3).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple, Protocol
@@ -153,6 +153,8 @@ class Shelved(Protocol):
     def take(self, first: int, last: int) -> Iterable[Data]: ...
 
 
+Assemble = Callable[[Sequence[Data]], tuple[bytes, bytes, int]]
+"""Returns rows, clear payloads and the number of records of packets (`levelcast.protocol.seals`)."""
 Held = Mapping[tuple[int, int], Shelved]
 """Packets that a receiver holds, by (source, incarnation)."""
 
@@ -160,8 +162,9 @@ Held = Mapping[tuple[int, int], Shelved]
 class History:
     """The order of slots up to `have`; those up to `base` can no longer be undone."""
 
-    def __init__(self, base: Tip) -> None:
+    def __init__(self, base: Tip, assemble: Assemble = native.assemble) -> None:
         assert base.records, "a history begins with a configured set"
+        self._assemble = assemble
         self.base = base
         self.tip = base.copy()
         self._slots: dict[int, Ordered] = {}
@@ -216,7 +219,7 @@ class History:
         tip.places.update(places)
         frame = None
         if pieces:
-            frame = make_frame(slot, timestamp_ns, tip.next_sequence, pieces, tip.chain)
+            frame = make_frame(slot, timestamp_ns, tip.next_sequence, pieces, tip.chain, self._assemble)
             tip.chain = frame.chain
             tip.next_sequence += frame.records
             tip.note_changes(frame)
@@ -272,9 +275,16 @@ def skips_lower_incarnation(run: Run, place: SourcePosition) -> bool:
     return run.incarnation < place.incarnation
 
 
-def make_frame(slot: int, timestamp_ns: int, first_sequence: int, pieces: Sequence[Data], chain_before: bytes) -> Frame:
-    """Chain a slot's packets to the previous frame."""
-    table, content, records = native.assemble(pieces)
+def make_frame(
+    slot: int,
+    timestamp_ns: int,
+    first_sequence: int,
+    pieces: Sequence[Data],
+    chain_before: bytes,
+    assemble: Assemble = native.assemble,
+) -> Frame:
+    """Chain a slot's packets to the previous frame; the chain covers their clear text, whatever seals them (K7)."""
+    table, content, records = assemble(pieces)
     return chained(slot, timestamp_ns, first_sequence, records, runs_of(pieces), table, content, chain_before)
 
 

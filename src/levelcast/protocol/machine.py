@@ -66,6 +66,10 @@ class Machine(Protocol):
         """Return Δ_A: the time from the timestamp of a frame to the instant of its release."""
         return 0
 
+    def wants(self, item: object) -> bool:
+        """Return whether an item of a Repair may be of use; others need not be verified."""
+        return True
+
     def refuses(self, data: Data) -> bool:
         """Return whether a packet that the machine has rebuilt must not be ordered; a driver may replace this."""
         return False

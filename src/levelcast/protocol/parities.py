@@ -14,10 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from levelcast import native
 from levelcast.protocol.holdings import Holdings
-from levelcast.wire.codec import decode
-from levelcast.wire.header import Malformed
+from levelcast.protocol.seals import NodeSeals
 from levelcast.wire.messages import Data, Parity, Run
 from levelcast.wire.parity import rebuilt_datagram
 
@@ -36,8 +34,8 @@ class Rebuilt(NamedTuple):
 class Parities:
     """The parities of one receiver that may still rebuild a packet."""
 
-    def __init__(self, domain: int) -> None:
-        self._domain = domain
+    def __init__(self, seals: NodeSeals) -> None:
+        self._seals = seals
         self._waiting: list[Parity] = []
         self._new: list[Parity] = []
 
@@ -74,7 +72,7 @@ class Parities:
 
     def _open(self, parity: Parity, number: int, others: list[bytes], refuses: Callable[[Data], bool]) -> Data | None:
         datagram = rebuilt_datagram(parity, others)
-        data = _opened(datagram, self._domain) if datagram is not None else None
+        data = self._seals.open_packet(datagram) if datagram is not None else None
         return data if data is not None and is_missing_packet(data, parity, number) and not refuses(data) else None
 
     def trailing(self, held: Holdings, lowest: Callable[[Parity], int | None]) -> list[Run]:
@@ -108,15 +106,3 @@ def _missing(parity: Parity, held: Holdings, lowest: int) -> tuple[list[int], li
         elif number >= lowest:
             missing.append(number)
     return missing, others
-
-
-def _opened(datagram: bytes, domain: int) -> Data | None:
-    """Return the packet of a datagram, as if it had arrived from the network; None if it is none of this stripe."""
-    data = native.open_data(datagram, domain, Data)
-    if data is not None:
-        return data
-    try:
-        found, message = decode(datagram)
-    except Malformed:
-        return None
-    return message if found == domain and isinstance(message, Data) else None

@@ -39,10 +39,10 @@ from levelcast.protocol.effects import SERVERS, Effect, Send
 from levelcast.protocol.events import GroupFormed
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.retransmit import passed_on
+from levelcast.protocol.seals import CrcSeals, NodeSeals
 from levelcast.ring.line_server import LineServer
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.status import GroupServerStatus, ServerStatus
-from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import (
     Group,
     GroupInvite,
@@ -76,8 +76,9 @@ class Refusal(NamedTuple):
 class GroupServer:
     """Forms and stores the groups of secondaries, sans I/O."""
 
-    def __init__(self, config: StripeConfig, server: int, life: int) -> None:
+    def __init__(self, config: StripeConfig, server: int, life: int, seals: NodeSeals | None = None) -> None:
         self.config = config
+        self._seals = seals or CrcSeals(config.domain)
         self.timing = config.timing
         self.server = server
         self.life = life
@@ -279,7 +280,7 @@ class GroupServer:
             known = self.groups.get(primary)
             if known is None or set(known.members) != set(its) or self._joined.keys() & set(its):
                 group = Group(self._number, self.server, primary, tuple(sorted(its)))
-                self._announce(seal_message(group, self.config.domain), now)
+                self._announce(self._seals.author(group, now), now)
         if self._pending:
             self.phase = "WAITING"
             self._deadline_ns = now + self.timing.request_ns
@@ -357,10 +358,12 @@ class ReformationAndGroupServer(ReformationServer):
         LineRequest,
     }
 
-    def __init__(self, config: StripeConfig, server: int, journal: JournalImage, now: int) -> None:
-        super().__init__(config, server, journal, now)
-        self.keeper = GroupServer(config, server, journal.life)
-        self.lines = LineServer(config, server, journal.life, now) if config.lines else None
+    def __init__(
+        self, config: StripeConfig, server: int, journal: JournalImage, now: int, seals: NodeSeals | None = None
+    ) -> None:
+        super().__init__(config, server, journal, now, seals)
+        self.keeper = GroupServer(config, server, journal.life, self._seals)
+        self.lines = LineServer(config, server, journal.life, now, self._seals) if config.lines else None
         if self.lines is not None:
             self.wake_ns = now
 

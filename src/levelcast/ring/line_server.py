@@ -26,7 +26,7 @@ from levelcast.protocol.effects import GROUP, Effect, Send
 from levelcast.protocol.events import LinesAssigned
 from levelcast.protocol.lines import holders
 from levelcast.protocol.retransmit import passed_on
-from levelcast.wire.codec import seal_message
+from levelcast.protocol.seals import CrcSeals, NodeSeals
 from levelcast.wire.messages import LineHolders, LineRequest, Message, Repair, Ring
 
 
@@ -38,8 +38,9 @@ def assigned(config: StripeConfig, operable: Collection[int]) -> tuple[tuple[int
 class LineServer:
     """Assigns lines after a change of ring or groups, sans I/O."""
 
-    def __init__(self, config: StripeConfig, server: int, life: int, now: int) -> None:
+    def __init__(self, config: StripeConfig, server: int, life: int, now: int, seals: NodeSeals | None = None) -> None:
         self.config = config
+        self._seals = seals or CrcSeals(config.domain)
         self.timing = config.timing
         self.server = server
         self.life = life
@@ -105,7 +106,7 @@ class LineServer:
     def _compare(self, ring: Ring, secondaries: Collection[int], now: int, *, formed: bool) -> None:
         operable = frozenset(life.member for life in ring.members) | frozenset(secondaries)
         if self.newest is None or self.newest.generation < ring.generation:
-            self.newest = self._sealed(LineHolders(ring.generation, self.server, 0, ring.edges))
+            self.newest = self._seals.author(LineHolders(ring.generation, self.server, 0, ring.edges), now)
             self._is_own = formed
             self._says = 0
             self._operable = frozenset()
@@ -127,15 +128,12 @@ class LineServer:
 
     def _announce(self, found: tuple[tuple[int, str], ...], before: LineHolders, now: int) -> None:
         number = ((before.number >> 32) + 1) << 32 | self.server << 16 | self.life & 0xFFFF
-        self.newest = self._sealed(LineHolders(before.generation, self.server, number, found))
+        self.newest = self._seals.author(LineHolders(before.generation, self.server, number, found), now)
         self._is_own = True
         self._says, self._say_ns = self.timing.attempts, now
         members, lines = (node for node, _ in found), (line for _, line in found)
         self._effects.append(LinesAssigned(0, number, tuple(members), tuple(lines)))
         self._request(now)
-
-    def _sealed(self, message: LineHolders) -> LineHolders:
-        return seal_message(message, self.config.domain)
 
     # -- announcements and requests -----------------------------------------------------------------------
 

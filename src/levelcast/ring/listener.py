@@ -43,6 +43,7 @@ from levelcast.protocol.pace import change_at, hold_at
 from levelcast.protocol.parities import Parities
 from levelcast.protocol.repair_plan import RepairPlan
 from levelcast.protocol.retransmit import RetransmitScope, look_up, pack_repairs, passed_on
+from levelcast.protocol.seals import CrcSeals, NodeSeals
 from levelcast.ring.beat_witness import BeatWitness
 from levelcast.ring.group_watch import GroupWatch
 from levelcast.ring.line_duty import LineDuty
@@ -131,8 +132,17 @@ class Listener(ReceiverHooks):
     }
     """The method for each kind of message."""
 
-    def __init__(self, config: StripeConfig, member: int, journal: JournalImage, tape: Tip, now: int) -> None:
+    def __init__(
+        self,
+        config: StripeConfig,
+        member: int,
+        journal: JournalImage,
+        tape: Tip,
+        now: int,
+        seals: NodeSeals | None = None,
+    ) -> None:
         self.config = config
+        self._seals = seals = seals or CrcSeals(config.domain)
         self.timing = config.timing
         self._ring_hold_ns = self._hold_before_ns = config.timing.hold_ns
         self.member = member
@@ -142,7 +152,7 @@ class Listener(ReceiverHooks):
         if journal.checkpoint is not None and journal.checkpoint.slot > base.slot:
             assert journal.checkpoint.chain == base.chain, "the journal's checkpoint is ahead of the tape"
             base.slot = journal.checkpoint.slot
-        self.history = History(base)
+        self.history = History(base, seals.assemble)
         self.claims = SecondaryClaims(config.patience_ns(member, None))
         """The claims of this receiver's secondaries (rule 11)."""
         self._duty = LineDuty(member, self.timing, secondaries=bool(config.homes)) if config.lines else None
@@ -160,7 +170,7 @@ class Listener(ReceiverHooks):
         self._witness: Witness | None = None
         self._losses = LossDetector(self.timing)
         self._gaps = SourceGaps()
-        self._parities = Parities(config.domain)
+        self._parities = Parities(seals)
         self._plan = RepairPlan(config, member)
         self._askers: Askers | None = None
         self._scope = RetransmitScope(self.timing)
@@ -341,6 +351,13 @@ class Listener(ReceiverHooks):
         for slot in self._held.tokens:
             self._losses.open(slot, "PACKETS", 0)
         self._advance()  # before the first INVITE: a JOIN states everything that the journal holds (rule 8)
+
+    def wants(self, item: object) -> bool:
+        """Return False for a token of this lineage that is ordered or held: it costs no check of a signature."""
+        schedule = self._schedule
+        if type(item) is not Token or schedule is None or not token_is_valid(item, schedule.lineage):
+            return True
+        return item.slot > self.have and self._held.tokens.get(item.slot) != item
 
     # -- tokens and packets in, order -----------------------------------------------------------------------
 

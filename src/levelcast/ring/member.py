@@ -26,6 +26,7 @@ from levelcast.protocol.events import Diverged, FaultReported, LeaveAnnounced, P
 from levelcast.protocol.history import Tip
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.loss import Want
+from levelcast.protocol.seals import NodeSeals
 from levelcast.ring.acknowledge import runs_for
 from levelcast.ring.beat_witness import OwnBeats
 from levelcast.ring.copies import TokenCopies
@@ -34,7 +35,6 @@ from levelcast.ring.listener import MAX_EARLY_TOKENS, Listener
 from levelcast.ring.member_state import DUTIES, State, state_of
 from levelcast.ring.schedule import Schedule, refusal
 from levelcast.ring.status import MemberStatus
-from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import (
     Beat,
     Data,
@@ -60,8 +60,16 @@ class Member(Listener):
     LISTENS: ClassVar[frozenset[type]] = frozenset(HANDLERS)
     """The kinds of messages that it handles; a driver need not deliver others."""
 
-    def __init__(self, config: StripeConfig, member: int, journal: JournalImage, tape: Tip, now: int) -> None:
-        super().__init__(config, member, journal, tape, now)
+    def __init__(
+        self,
+        config: StripeConfig,
+        member: int,
+        journal: JournalImage,
+        tape: Tip,
+        now: int,
+        seals: NodeSeals | None = None,
+    ) -> None:
+        super().__init__(config, member, journal, tape, now, seals)
         self.promised = journal.promised
         places = self.history.base.places
         self._marks = {source: Mark(source, place.incarnation, place.next - 1) for source, place in places.items()}
@@ -186,7 +194,7 @@ class Member(Listener):
             runs,
             tuple(self._marks[source] for source in marked),
         )
-        return seal_message(token, self.config.domain)
+        return self._seals.author(token, now)
 
     def _journal_own_token(self, token: Token) -> None:
         """Journal the token before it is sent, so that a restart never creates a second one (rule 2)."""

@@ -36,12 +36,12 @@ from levelcast.protocol.events import FaultReceived, InvitationEnded, LeaveRecei
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.machine import Machine
 from levelcast.protocol.retransmit import passed_on
+from levelcast.protocol.seals import CrcSeals, NodeSeals
 from levelcast.ring.line_server import assigned
 from levelcast.ring.quorum import has_majority, in_doubt, may_form
 from levelcast.ring.schedule import Lineage
 from levelcast.ring.status import ServerStatus
 from levelcast.timing.rules import REFUSED_ASKS
-from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import Era, Fault, FaultReason, Invite, Join, MemberLife, Message, Promised, Ring
 
 REMINDERS = 4
@@ -63,8 +63,11 @@ class ReformationServer(Machine):
 
     LISTENS: ClassVar[frozenset[type]] = frozenset({Fault, Join, Promised, Invite, Ring})
 
-    def __init__(self, config: StripeConfig, server: int, journal: JournalImage, now: int) -> None:
+    def __init__(
+        self, config: StripeConfig, server: int, journal: JournalImage, now: int, seals: NodeSeals | None = None
+    ) -> None:
         self.config = config
+        self._seals = seals or CrcSeals(config.domain)
         self.timing = config.timing
         self.server = server
         self.life = journal.life
@@ -283,7 +286,7 @@ class ReformationServer(Machine):
             assigned(self.config, self._operable(members)),
             self.config.pace(life.member for life in members),
         )
-        self._announce(seal_message(ring, self.config.domain), now)
+        self._announce(self._seals.author(ring, now), now)
         return True
 
     def _operable(self, members: list[MemberLife]) -> set[int]:

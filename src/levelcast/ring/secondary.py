@@ -58,6 +58,7 @@ from levelcast.protocol.events import GroupEntered, LeaveAnnounced, Suspected
 from levelcast.protocol.history import Tip
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.loss import Want
+from levelcast.protocol.seals import NodeSeals
 from levelcast.ring.listener import MAX_EARLY_TOKENS, Listener
 from levelcast.ring.member_state import State
 from levelcast.ring.schedule import Schedule
@@ -80,8 +81,16 @@ class Secondary(Listener):
     HANDLERS: ClassVar[dict[type, str]] = {**Listener.HANDLERS, GroupInvite: "_on_group_invite"}
     LISTENS: ClassVar[frozenset[type]] = frozenset(HANDLERS)
 
-    def __init__(self, config: StripeConfig, member: int, journal: JournalImage, tape: Tip, now: int) -> None:
-        super().__init__(config, member, journal, tape, now)
+    def __init__(
+        self,
+        config: StripeConfig,
+        member: int,
+        journal: JournalImage,
+        tape: Tip,
+        now: int,
+        seals: NodeSeals | None = None,
+    ) -> None:
+        super().__init__(config, member, journal, tape, now, seals)
         self.group: Group | None = None
         self.suspect = 0
         """The node that does not answer: its primary or one of its group; 0: none."""

@@ -51,6 +51,10 @@ class Submitted(NamedTuple):
     """Bytes of the payload in these packets."""
 
 
+def _packets_of(journal: JournalImage, incarnation: int) -> list[Data]:
+    return sorted(each for each in journal.packets.values() if each.incarnation == incarnation)
+
+
 class Source(Machine):
     """One source of one stripe, sans I/O."""
 
@@ -82,12 +86,17 @@ class Source(Machine):
         self._effects: list[Effect] = []
         if journal.mark is not None and journal.mark.incarnation == incarnation:
             self._witnessed = journal.mark.number
-        kept = sorted(each for each in journal.packets.values() if each.incarnation == incarnation)
+        kept = [self._sealer.renewed(each, now) for each in _packets_of(journal, incarnation)]
         self._unwitnessed.extend(
             Unwitnessed(data, now) for data in join(each for each in kept if each.first > self._witnessed)
         )
         self._next = (self._unwitnessed[-1].data.last if self._unwitnessed else self._witnessed) + 1
         self.wake_ns = now if self._unwitnessed else None
+
+    @property
+    def overhead(self) -> int:
+        """Size of a packet's datagram without its records."""
+        return self._sealer.overhead
 
     @property
     def unwitnessed(self) -> int:
@@ -194,5 +203,6 @@ class Source(Machine):
         again_ns = now + self.timing.resend_ns
         for place, (data, resend_ns) in enumerate(self._unwitnessed):
             if resend_ns <= now:
+                data = self._sealer.renewed(data, now)
                 self._unwitnessed[place] = Unwitnessed(data, again_ns)
                 self._effects.append(Send(GROUP, data))

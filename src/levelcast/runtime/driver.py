@@ -46,7 +46,7 @@ from levelcast.runtime.lateness import ReadyTimes, latest_ns, split_at_instants
 from levelcast.runtime.sockets import RECEIVERS, Address, Arrival
 from levelcast.storage.node_store import NodeStore
 from levelcast.timing.rules import Timing
-from levelcast.wire.codec import decode, encode
+from levelcast.wire.codec import RepairItem, decode, encode, kinds_of
 from levelcast.wire.header import Malformed, sender_of, wrong_domain
 from levelcast.wire.messages import (
     Beat,
@@ -153,6 +153,40 @@ class Overlay(Protocol):
         ...
 
 
+class OpenedDatagram(Protocol):
+    """A message whose sender is known (`levelcast.keys.core_security`)."""
+
+    @property
+    def domain(self) -> int: ...
+
+    @property
+    def message(self) -> Message: ...
+
+    @property
+    def address(self) -> Address | None: ...
+
+
+class Security(Protocol):
+    """The interface of `levelcast.keys.core_security.CoreSecurity` that the loop uses."""
+
+    rejected: Counter[str]
+    wants: Callable[[RepairItem], bool]
+
+    def begin_turn(self, now: int) -> None: ...
+
+    def accepts(self, data: Data) -> bool:
+        """Return whether packets that the sockets have opened count."""
+        ...
+
+    def open(self, datagram: bytes, source: Address) -> OpenedDatagram | None:
+        """Return the message of a datagram; None if it is not for this node. Raise `Malformed`."""
+        ...
+
+    def seal(self, message: Message) -> list[bytes]:
+        """Return the datagrams of a message that this node sends."""
+        ...
+
+
 class Clock(Protocol):
     def wall_ns(self) -> int: ...
 
@@ -236,6 +270,7 @@ class Driver:
         feedback: HoldFeedback | None = None,
         clock_check: ClockCheck | None = None,
         overlay: Overlay | None = None,
+        security: Security | None = None,
         quiet_ns: int = QUIET_NS,
         spin_ns: int = 0,
         on_event: Callable[[Event], None] | None = None,
@@ -255,6 +290,7 @@ class Driver:
         self.feedback = feedback
         self.clock_check = clock_check
         self._overlay = overlay
+        self._security = security
         self._quiet_ns = quiet_ns
         self._busy_ns = 0
         """Duration of recent turns that received datagrams: a maximum that decays."""
@@ -275,6 +311,11 @@ class Driver:
         if packet_fault is not None:
             machine.refuses = self._is_bad  # type: ignore[method-assign]
         self._drops_beats = Beat not in machine.LISTENS
+        if security is not None:
+            security.wants = machine.wants
+        measured = {Probe, Echo, PathRow, ReleaseRow} if paths is not None else {Probe}
+        self._unread_kinds = kinds_of() - kinds_of(machine.LISTENS | measured)
+        """Kinds of messages that a node with keys drops, because each would cost it a signature."""
         self._known: dict[int, Address] = {}
         self._probes: list[tuple[Probe | Echo, int]] = []
         self._rows: list[PathRow] = []
@@ -316,6 +357,8 @@ class Driver:
         """Sleep, receive, step, perform effects. Return the wall clock of the step."""
         came, ready = self._wait()
         began = self._clock.wall_ns()
+        if self._security is not None:
+            self._begin_secured(self._security, began)
         takes_in = (came or self._streaming) and not self._deaf
         arrivals: Sequence[Arrival] = self._drain() if takes_in else ()
         now, monotonic = self._clock.both_ns()
@@ -343,6 +386,13 @@ class Driver:
         if arrivals:
             self._busy_ns = max(self._clock.wall_ns() - began, self._busy_ns * 7 // 8)
         return now
+
+    def _begin_secured(self, security: Security, now: int) -> None:
+        """Renew the budget of signatures, and count what was refused in the last turn."""
+        security.begin_turn(now)
+        if security.rejected:
+            self.counters.malformed.update(security.rejected)
+            security.rejected.clear()
 
     def _publish_paths(self, paths: Paths, now: int) -> None:
         """Take in the rows of others. When the own row is due, publish it, and tell the machine the delays."""
@@ -458,27 +508,33 @@ class Driver:
             if isinstance(datagram, Data):
                 if datagram.source == self.node:
                     self.counters.namesakes += 1
-                else:
-                    self._learn(datagram.source, source)
+                elif self._security is None or self._security.accepts(datagram):
+                    if self._security is None:
+                        self._learn(datagram.source, source)
                     batch += [datagram] if self._overlay is None else self._overlay.take(datagram, source, at_ns)
                 continue
-            if self._overlay is not None and self._overlay.is_repeated(datagram, source, at_ns):
+            if self._security is None and self._is_repeated(datagram, source, at_ns):
                 continue
             if self._drops_beats and len(datagram) > KIND_AT and datagram[KIND_AT] == KIND_BEAT:
                 continue  # unread: beats are most of the traffic of an idle ring
+            if self._security is not None and len(datagram) > KIND_AT and datagram[KIND_AT] in self._unread_kinds:
+                continue
             try:
-                found, message = decode(datagram)
+                opened = self._open(datagram, source)
             except Malformed as malformed:
                 self.counters.malformed[malformed.reason.value] += 1
                 continue
+            if opened is None or (self._security is not None and self._is_repeated(datagram, source, at_ns)):
+                continue  # with keys, a token counts as arrived, and is passed on, only if its author has signed it
+            found, message, address = opened
             sender = sender_of(datagram)
             if reason := wrong_domain(found, self.domain):
                 self.counters.malformed[reason.value] += 1
             elif sender == self.node:
                 self._on_namesake(message, source)
             else:
-                if sender is not None:
-                    self._learn(sender, source)
+                if sender is not None and address is not None:
+                    self._learn(sender, address)
                 if isinstance(message, Probe | Echo | Beat | PathRow):
                     self._measure(message, at_ns)
                 elif isinstance(message, ReleaseRow) and self.feedback is not None:
@@ -491,6 +547,21 @@ class Driver:
                 else:
                     self._take(message, batch)
         return batch
+
+    def _is_repeated(self, datagram: bytes, source: Address, at_ns: int) -> bool:
+        """Return whether the overlay has had this token lately, over another path."""
+        return self._overlay is not None and self._overlay.is_repeated(datagram, source, at_ns)
+
+    def _open(self, datagram: bytes, source: Address) -> tuple[int, Message, Address | None] | None:
+        """Return domain, message and address of the sender: where it came from, or with keys what is signed (K14)."""
+        if self._security is None:
+            return *decode(datagram), source
+        opened = self._security.open(datagram, source)
+        return None if opened is None else (opened.domain, opened.message, opened.address)
+
+    def _datagrams(self, message: Message) -> list[bytes]:
+        """Return a message as this node sends it."""
+        return [encode(message, self.domain)] if self._security is None else self._security.seal(message)
 
     def _measure(self, message: Probe | Echo | Beat | PathRow, at_ns: int) -> None:
         """Hand a message that measures a path, and the time of its arrival, to prober and meters."""
@@ -514,7 +585,7 @@ class Driver:
             self.sockets.learn(self.node, source)
             now = self._clock.wall_ns()
             echo = Echo(self.node, self.node, message.number, message.sent_ns, now, now)
-            self.sockets.send(self.node, [encode(echo, self.domain)])
+            self.sockets.send(self.node, self._datagrams(echo))
 
     def _learn(self, sender: int, address: Address) -> None:
         if self._known.get(sender) != address:
@@ -537,7 +608,10 @@ class Driver:
         batch.append(message)
 
     def _is_bad(self, data: Data) -> bool:
-        if self._packet_fault is None or native.open_data(data.sealed, self.domain, Data) is not None:
+        """Return whether packets have records that no tape holds; keyed ones were checked when they were opened."""
+        if self._packet_fault is None or self._security is not None:
+            return False
+        if native.open_data(data.sealed, self.domain, Data) is not None:
             return False
         return any(map(self._is_bad_packet, open_packets(data)))
 
@@ -596,7 +670,7 @@ class Driver:
         if type(message) is Token and message.owner == self.node:
             self._own_tokens.append(message)
         self._outbox_to = to
-        self._outbox.append(encode(message, self.domain))
+        self._outbox += self._datagrams(message)
         self.counters.requests += type(message) is Request
 
     def _flush(self) -> None:

@@ -14,6 +14,7 @@ import time
 
 from levelcast.errors import NetError
 from levelcast.protocol.effects import GROUP
+from levelcast.runtime.driver import Security
 from levelcast.runtime.sockets import CoreSockets
 from levelcast.wire.codec import decode, encode
 from levelcast.wire.header import Malformed, sender_of
@@ -51,22 +52,27 @@ def _process(address: str) -> str:
     return f", as process {pid}" if pid not in (0, os.getpid()) else ""
 
 
-def require_no_namesake(name: str, node: int, domain: int, sockets: CoreSockets) -> None:
+def require_no_namesake(
+    name: str, node: int, domain: int, sockets: CoreSockets, security: Security | None = None
+) -> None:
     """Raise NetError with its address if a process on another machine runs this node."""
     for number in range(PROBES):
-        sockets.send(GROUP, [encode(Probe(node, number, time.time_ns()), domain)])
+        probe = Probe(node, number, time.time_ns())
+        if security is not None:
+            security.begin_turn(probe.sent_ns)
+        sockets.send(GROUP, [encode(probe, domain)] if security is None else security.seal(probe))
         until = time.monotonic() + WAIT_S
         while (left := until - time.monotonic()) > 0:
             if not sockets.wait(left)[0]:
                 break
             for datagram, source, _ in sockets.drain():
-                if isinstance(datagram, bytes) and sender_of(datagram) == node and _is_echo(datagram, domain):
+                if isinstance(datagram, bytes) and sender_of(datagram) == node and _is_echo(datagram, domain, security):
                     raise NetError(f"{name} is already running at {source[0]}; stop it first")
 
 
-def _is_echo(datagram: bytes, domain: int) -> bool:
+def _is_echo(datagram: bytes, domain: int, security: Security | None) -> bool:
     try:
-        found, message = decode(datagram)
+        opened = decode(datagram) if security is None else security.open(datagram, ("", 0))
     except Malformed:
         return False
-    return found == domain and isinstance(message, Echo)
+    return opened is not None and opened.domain == domain and isinstance(opened.message, Echo)

@@ -80,6 +80,8 @@ class OverlaySockets:
     ) -> None:
         """`own` is bound; `peers` are the nodes' addresses as seen from here; `site_group` is that of a large site."""
         self.counts = SendCounts()
+        self.drain_packets = native.drain_packets
+        """Reads and opens packets; nodes with keys replace it."""
         self.warning: str | None = None
         self.fanout = fanout
         self.recent = recent
@@ -140,7 +142,7 @@ class OverlaySockets:
                 self._add(arrivals, native.drain(fileno, MAX_DRAIN, *self.address), via)
             else:
                 limits = MAX_DRAIN_BYTES, *self.address, domain, MAX_TOGETHER, Data
-                self._add(arrivals, native.drain_packets(fileno, *limits), via)
+                self._add(arrivals, self.drain_packets(fileno, *limits), via)
         return arrivals
 
     def _add(self, arrivals: list[Arrival], found: Iterable[Arrival], known: Mapping[Address, Via]) -> None:

@@ -108,6 +108,8 @@ class CoreSockets:
         self.data: Address = (group, port + 1)
         self._places = {GROUP: self.group, SERVERS: self.group, RECEIVERS: self.data}
         self.counts = SendCounts()
+        self.drain_packets = native.drain_packets
+        """Reads and opens packets; nodes with keys replace it."""
         self.peers: dict[int, Address] = {}
         self.warning: str | None = None
         """A problem of the configuration, as one line."""
@@ -158,7 +160,7 @@ class CoreSockets:
             if domain is None:
                 arrivals += native.drain(self._data, MAX_DRAIN, *self.address)
             else:
-                arrivals += native.drain_packets(self._data, MAX_DRAIN_BYTES, *self.address, domain, MAX_TOGETHER, Data)
+                arrivals += self.drain_packets(self._data, MAX_DRAIN_BYTES, *self.address, domain, MAX_TOGETHER, Data)
         return arrivals
 
     def learn(self, node: int, address: Address) -> None:

@@ -20,6 +20,8 @@ from levelcast.sim.scenarios.nack import nack_history
 from levelcast.sim.scenarios.overlay import OverlayReceiversHistory, OverlayRingHistory
 from levelcast.sim.scenarios.receivers import ReceiversHistory
 from levelcast.sim.scenarios.ring import HistoryCounts, Outcome, RingHistory
+from levelcast.sim.scenarios.secured import SECURED
+from levelcast.sim.secured_mutations import SECURED_MUTATIONS
 from levelcast.units import quantile
 
 CHAIN = "chain"
@@ -37,6 +39,7 @@ SCENARIOS: dict[str, Callable[[int], History]] = {
     "receivers-overlay": OverlayReceiversHistory,
     "group": GroupHistory,
     CHAIN: ChainHistory,
+    **SECURED,
 }
 """By scenario: builds a history from a seed."""
 
@@ -77,7 +80,7 @@ class Summary(HistoryCounts):
         return values
 
 
-ALL_MUTATIONS = MUTATIONS | CHAIN_MUTATIONS | ENTRY_MUTATIONS
+ALL_MUTATIONS = MUTATIONS | CHAIN_MUTATIONS | ENTRY_MUTATIONS | SECURED_MUTATIONS
 _ADDED = [each.name for each in fields(HistoryCounts)]
 
 
@@ -88,7 +91,8 @@ def mutated(mutation: str | None) -> AbstractContextManager[None]:
 
 def mutations_of(scenario: str) -> Mapping[str, Mutation]:
     """Return the clauses that can be removed from the rules of a scenario."""
-    return {CHAIN: CHAIN_MUTATIONS, ENTRY: ENTRY_MUTATIONS}.get(scenario, MUTATIONS)
+    special = {CHAIN: CHAIN_MUTATIONS, ENTRY: ENTRY_MUTATIONS} | dict.fromkeys(SECURED, SECURED_MUTATIONS)
+    return special.get(scenario, MUTATIONS)
 
 
 def history_of(scenario: str, seed: int, group: GroupSize | None = None) -> History:

@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
@@ -111,9 +111,19 @@ _KEPT_KINDS = (*_ITEM_KINDS, wide_codec.KIND_WIDE_DATA)
 _Authored = TypeVar("_Authored", bound=Token | Ring | Group | LineHolders | WideData | ChainMessage)
 
 
+RepairItem = Token | Data | Ring | Group | LineHolders | ChainMessage
+OpenItem = Callable[[bytes, int], RepairItem | None]
+"""Returns the message of an item's datagram, of this domain; None if the item is left out."""
+
+
 class Decoded(NamedTuple):
     domain: int
     message: Message
+
+
+def kinds_of(messages: Iterable[type] | None = None) -> frozenset[int]:
+    """Return the kinds of these messages; by default all kinds."""
+    return frozenset(_CODECS[each].kind for each in (_CODECS if messages is None else messages))
 
 
 def encode(message: Message, domain: int) -> bytes:
@@ -132,10 +142,13 @@ def seal_message(message: _Authored, domain: int) -> _Authored:
     return new_tuple(type(message), (*message[:-1], encode(message, domain)))
 
 
-def decode(datagram: bytes | memoryview, seals: Mapping[int, Seal] = SEALS) -> Decoded:
+def decode(
+    datagram: bytes | memoryview, seals: Mapping[int, Seal] = SEALS, open_item: OpenItem | None = None
+) -> Decoded:
     """Return the message of a datagram; raises `Malformed`, and nothing else, whatever the bytes are.
 
-    `seals` checks the seals: `CHECKED` if they were verified before.
+    `seals` checks the seals: `CHECKED` if they were verified before. `open_item` opens the items of a Repair; without
+    it, one that cannot be decoded makes the Repair malformed.
     """
     # Slices of bytes are bytes: a view is copied once here, and nothing below has to convert.
     if type(datagram) is not bytes:
@@ -144,8 +157,12 @@ def decode(datagram: bytes | memoryview, seals: Mapping[int, Seal] = SEALS) -> D
     decoder = _DECODERS.get(kind)
     if decoder is None:
         raise Malformed(Reason.UNKNOWN_KIND)
+    message: Message
     try:
-        message, end = decoder(unsealed, domain, sender, generation)
+        if kind == KIND_REPAIR and open_item is not None:
+            message, end = _decode_repair(unsealed, domain, sender, generation, open_item)
+        else:
+            message, end = decoder(unsealed, domain, sender, generation)
     except struct.error:
         raise Malformed(Reason.TRUNCATED_BODY) from None
     if end != len(unsealed):
@@ -217,10 +234,13 @@ def _encode_repair(message: Repair, domain: int) -> bytes:
     return seal_datagram(KIND_REPAIR, domain, message.sender, 0, b"".join(parts))
 
 
-def _decode_repair(datagram: bytes, domain: int, sender: int, generation: int) -> tuple[Repair, int]:
+def _decode_repair(
+    datagram: bytes, domain: int, sender: int, generation: int, open_item: OpenItem | None = None
+) -> tuple[Repair, int]:
     check_no_generation(generation)
     count, at = unpack_count(datagram, HEADER_SIZE, MAX_REPAIR_ITEMS)
-    items: list[Token | Data | Ring | Group | LineHolders | ChainMessage] = []
+    items: list[RepairItem] = []
+    open_one = open_item or _decode_item
     for _ in range(count):
         (length,) = COUNT.unpack_from(datagram, at + LENGTH_AT)
         # Before it is decoded: nested Repairs would recurse to any depth that their sender chooses.
@@ -228,7 +248,9 @@ def _decode_repair(datagram: bytes, domain: int, sender: int, generation: int) -
             bad_field("an item of a kind that no Repair carries")
         if at + length > len(datagram):
             raise Malformed(Reason.TRUNCATED_BODY)
-        items.append(_decode_item(datagram[at : at + length], domain))
+        item = open_one(datagram[at : at + length], domain)
+        if item is not None:
+            items.append(item)
         at += length
     return Repair(sender, tuple(items)), at
 
@@ -268,14 +290,17 @@ def _check_seconds(seconds: tuple[ReleaseSecond, ...]) -> None:
         bad_field("more late slots than slots")
 
 
-def _decode_item(datagram: bytes, domain: int) -> Token | Data | Ring | Group | LineHolders | ChainMessage:
+def _decode_item(datagram: bytes, domain: int) -> RepairItem:
     data = native.open_data(datagram, domain, Data)  # the ordinary case
-    if data is not None:
-        return data
-    item_domain, item = decode(datagram)
+    return data if data is not None else decode_item(datagram, domain, SEALS)
+
+
+def decode_item(datagram: bytes, domain: int, seals: Mapping[int, Seal]) -> RepairItem:
+    """Return the message of an item of a Repair, which must be of this domain; raises `Malformed`."""
+    item_domain, item = decode(datagram, seals)
     if item_domain != domain:
         bad_field("an item of another stripe or network")
-    assert isinstance(item, Token | Data | Ring | Group | LineHolders | ChainMessage)
+    assert isinstance(item, RepairItem)
     return item
 
 

@@ -78,6 +78,9 @@ class PacketSealer(Protocol):
     ) -> tuple[Data | None, int, int]:
         """Seal records in packets, as the function `seal_all`."""
 
+    def renewed(self, data: Data, now: int) -> Data:
+        """Return packets that were sealed before with a seal that receivers accept at `now`: the same, if theirs is."""
+
 
 class CrcSealer:
     """Seal packets with a CRC-32, in networks without keys."""
@@ -94,6 +97,9 @@ class CrcSealer:
         self, payload: bytes | memoryview, packet_bytes: int, most: int, source: int, incarnation: int, first: int
     ) -> tuple[Data | None, int, int]:
         return seal_all(payload, packet_bytes, most, self._domain, source, incarnation, first)
+
+    def renewed(self, data: Data, now: int) -> Data:
+        return data
 
 
 def open_packets(data: Data) -> list[Packet]:

@@ -50,8 +50,8 @@ class Crc32:
         return crc32(content) == int.from_bytes(seal, "little")
 
 
-CONTROL_KIND, CONTROL_SIZE = 3, 94
-"""Time u64, address 4 bytes, port u16, Ed25519 signature of the sender, MAC of the control key (K11)."""
+CONTROL_KIND, CONTROL_SIZE = 3, 98
+"""Time u64, address 4 bytes, port u16, two key epochs u16, Ed25519 signature of the sender, MAC (K10, K11)."""
 BEAT_KIND = 5
 """Time u64, and for each receiver its id u16 and 8 bytes of MAC."""
 

@@ -28,6 +28,7 @@ from levelcast.cli.main import COMMANDS
 from levelcast.cli.options import AsJson, Force, Unsound, option
 from levelcast.cli.output import print_json
 from levelcast.errors import UserError
+from levelcast.market.floor.machine import OPERATOR
 from levelcast.market.replay_run import SymbolReplay, SymbolRun
 from levelcast.records import RecordArray
 
@@ -35,7 +36,7 @@ app = typer.Typer(help=COMMANDS["book"].help, no_args_is_help=True)
 
 Format = Annotated[str, option(f"Format of the file: {', '.join(FORMATS)}.", "--format", metavar="FORMAT")]
 Symbols = Annotated[list[str] | None, option("Only this symbol (repeatable).", "--symbol", unset="all")]
-TapeDir = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a tape, or of a node with a tape.")]
+TapeDir = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a tape, or of a floor with a tape.")]
 Treasury = Annotated[int, option("Publisher of the treasury.", metavar="ID", min=0, max=65535)]
 Day = Annotated[str | None, option("Day of an ITCH file, such as 2019-12-30.", "--date", metavar="DAY", unset="none")]
 
@@ -130,7 +131,7 @@ def watch(
     rate: Annotated[int, option("Events per second on a terminal.", min=1)] = 2_000,
     count: Annotated[int, option("Number of generated commands.", min=1)] = 20_000,
     day: Day = None,
-    treasury: Treasury = 0,
+    treasury: Treasury = OPERATOR,
 ) -> None:
     """Show a live order book in the terminal, from a file of order events, a tape or generated orders.
 
@@ -142,7 +143,7 @@ def watch(
 
     levelcast book watch --format dbn orders.dbn.zst --levels 5
 
-    levelcast book watch data/tokyo-1 --symbol 2
+    levelcast book watch floor --symbol 2
     """
     if form not in FORMATS:
         raise typer.BadParameter(f'"{form}" is not one of {", ".join(FORMATS)}', param_hint="--format")
@@ -176,7 +177,7 @@ def show(
         Path | None, option("Begin with this snapshot instead of the start of the tape.", metavar="FILE")
     ] = None,
     save: Annotated[Path | None, option("Write a snapshot of the state to this file.", metavar="FILE")] = None,
-    treasury: Treasury = 0,
+    treasury: Treasury = OPERATOR,
     force: Force = False,
     as_json: AsJson = False,
     unsound: Unsound = False,
@@ -188,9 +189,9 @@ def show(
 
     Examples:
 
-    levelcast book show data/tokyo-1 --at 20000 --save state.snapshot
+    levelcast book show floor --at 20000 --save state.snapshot
 
-    levelcast book show data/tokyo-1 --snapshot state.snapshot --symbol 2
+    levelcast book show floor --snapshot state.snapshot --symbol 2
     """
     require_new(save, force=force)
     service = open_service(directory, snapshot, treasury, unsound=unsound)
@@ -216,7 +217,7 @@ def serve(
     snapshot: Annotated[
         Path | None, option("Begin with this snapshot instead of the start of the tape.", metavar="FILE")
     ] = None,
-    treasury: Treasury = 0,
+    treasury: Treasury = OPERATOR,
     unsound: Unsound = False,
 ) -> None:
     """Serve the matching engine of a growing tape over HTTP: books and snapshots at any sequence, until ^C or SIGTERM.
@@ -226,7 +227,7 @@ def serve(
 
     Example:
 
-    levelcast book serve data/tokyo-1 --port 8765
+    levelcast book serve floor --port 8765
     """
     service = open_service(directory, snapshot, treasury, unsound=unsound)
     with book_server(service, host, port) as server:

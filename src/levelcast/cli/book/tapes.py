@@ -15,6 +15,7 @@ import numpy as np
 from levelcast.errors import NetError, UserError
 from levelcast.market.book_service import BookService
 from levelcast.market.engine import BookFrame, MatchingEngine
+from levelcast.market.floor.machine import OPERATOR
 from levelcast.market.replay import TOP
 from levelcast.market.synthetic_orders import order_frames
 from levelcast.protocol.history import MembershipChange, Tip, make_frame
@@ -170,7 +171,7 @@ def write_tape(directory: Path, count: int, symbols: int, seed: int) -> int:
     first = Tip(records=[MembershipChange(0, Membership(0, (MemberLife(1, 1),)))])
     writer = TapeWriter.open(directory, first)
     try:
-        for number, (at_ns, payload) in enumerate(order_frames(count, symbols, seed), 1):
+        for number, (at_ns, payload) in enumerate(order_frames(count, symbols, seed, treasury=OPERATOR), 1):
             packet = Packet(_SOURCE, 1, number, count_records(payload), payload)
             tip = writer.tip
             writer.append(make_frame(number, at_ns, tip.next_sequence, [seal(packet, 0)], tip.chain))

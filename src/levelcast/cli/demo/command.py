@@ -55,6 +55,7 @@ def demo(
     seed: Annotated[int, option("Random seed for trades and loss; simulated: the same seed repeats the run.")] = 1,
     as_json: Annotated[bool, option("Print only one JSON object.", "--json")] = False,
     quiet: Annotated[bool, option("Print only the results, no events.", "--quiet", "-q")] = False,
+    keys: Annotated[bool, option("Create keys: nodes seal packets and sign messages.", "--keys")] = False,
 ) -> None:
     """Run five sites with packet loss and one site failure, then compare the tapes.
 
@@ -77,7 +78,7 @@ def demo(
     """
     if simulated:
         real: dict[str, object] = {"--rate": rate, "--trades": trades, "--floor": floor, "--date": day, "--keep": keep}
-        real["--pipeline"] = pipeline or None
+        real |= {"--pipeline": pipeline or None, "--keys": keys or None}
         for option, value in real.items():
             if value is not None:
                 raise typer.BadParameter("not supported with --simulated", param_hint=option)
@@ -108,6 +109,7 @@ def demo(
             keep=keep,
             as_json=as_json,
             quiet=quiet,
+            keys=keys,
             pipeline=pipeline,
         )
         raise typer.Exit(perform(wishes, server))

@@ -21,13 +21,14 @@ from rich.table import Table
 from levelcast.cli.demo.event_text import EventText, Sentence
 from levelcast.cli.demo.screen import line_of, picture, ring_number
 from levelcast.cli.errors import on_interrupt, parse_day
+from levelcast.cli.keys.create import create_keys
 from levelcast.cli.lake.pipeline import Format, execute, print_rows
 from levelcast.cli.live.up import CONTENTION_EFFECT, DOWN_S, parse_kill, show_ms
 from levelcast.cli.network_file.hold import plan_holds, store_holds
 from levelcast.cli.output import print_after, print_json, print_problems, print_unfinished, table
 from levelcast.formats.symbols_of_files import census, first_records
 from levelcast.formats.trade_files import TradeFileError, open_trades
-from levelcast.network import Network, SymbolDirectory, five_cities, parse_network
+from levelcast.network import Network, SymbolDirectory, five_cities, load_network, parse_network
 from levelcast.network.roles import RECEIVER, REFORMATION
 from levelcast.node.cluster import Cluster, Kill
 from levelcast.node.demo.network import LOSS_RATIO, SCALE, Stage, require_empty, set_stage
@@ -61,6 +62,7 @@ class DemoOptions:
     as_json: bool = False
     quiet: bool = False
     pipeline: bool = False
+    keys: bool = False
 
 
 def perform(wishes: DemoOptions, server: ForkServer) -> int:
@@ -71,6 +73,9 @@ def perform(wishes: DemoOptions, server: ForkServer) -> int:
         if wishes.pipeline:
             require_spark()
         stage, batches = _stage(directory, wishes)
+        if wishes.keys:
+            create_keys(stage.file)
+            stage = replace(stage, network=load_network(stage.file))
         show = _show(stage, wishes, kills, batches, server)
         world = describe(stage.network)
         tale = EventText(stage.network)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from levelcast.cli.errors import replacing
+from levelcast.cli.keys.create import create_keys, require_free, write_public
 from levelcast.cli.keys.places import (
     VALID,
     KeyPlaces,
@@ -20,18 +21,17 @@ from levelcast.cli.keys.places import (
     new_identity,
     places_of,
 )
-from levelcast.cli.keys.report import describe, find_problems
+from levelcast.cli.keys.report import describe, find_problems, problems_of_running
 from levelcast.cli.main import COMMANDS
 from levelcast.cli.options import NETWORK_FILE, AsJson, NetworkFile, option
 from levelcast.cli.output import print_json, table
-from levelcast.keys.authority import DEFAULT_GRACE_S, LEAST_AHEAD_S, admit, first_statement, revoke, rotate
+from levelcast.keys.authority import DEFAULT_GRACE_S, LEAST_AHEAD_S, admit, revoke, rotate
 from levelcast.keys.files import create_directory
-from levelcast.keys.identity import Identity, key_files, public_text, read_public
+from levelcast.keys.identity import Identity, read_public
 from levelcast.keys.process import protect_process
-from levelcast.keys.secret import KeysError
-from levelcast.keys.statement import AUTHORITY, NS_PER_S, OPERATOR, KeyStatement
-from levelcast.network import Network, load_network
-from levelcast.network.model import KeyFiles
+from levelcast.keys.statement import NS_PER_S, KeyStatement
+from levelcast.network import Network
+from levelcast.node.status_client import Answer, ask_all
 
 app = typer.Typer(help=COMMANDS["keys"].help, no_args_is_help=True)
 
@@ -60,30 +60,12 @@ def init(
     LEVELCAST_KEYS=/media/authority levelcast keys init
     """
     protect_process()
-    network = load_network(network_file)
-    if network.keys is not None:
-        raise KeysError(f"{network_file}: already has a [keys] table; remove it first to create a new authority")
-    check_names(network)
-    valid_s = age_s(valid, "--valid")
-    files = KeyFiles("", f"{network_file.stem}.keys.json")
-    where = places_of(network_file, files)
-    if where.statement.exists():
-        raise KeysError(f"{where.statement}: statement already exists; remove it first to create a new authority")
-    names = (OPERATOR, *(network.node_names if every else ()))
-    create_directory(where.directory)
-    _require_free(where, (AUTHORITY, *names))
-    made = {name: new_identity(where.directory, name) for name in (AUTHORITY, *names)}
-    authority = made.pop(AUTHORITY)
-    holders = [holder_of(network, each.public) for each in made.values()]
-    for each in made.values():
-        _write_public(where, each)
-    statement = first_statement(authority, network.id, holders, time.time_ns(), valid_s)
-    _add_table(where, replace(files, authority=authority.public.sign_text))
-    where = places_of(network_file)
-    where.write(statement, authority)
-    typer.echo(f"{network_file}: added [keys] with the authority {authority.public.sign_text}")
-    typer.echo(f"{where.directory}: created the keys of {', '.join((AUTHORITY, *made))}")
-    typer.echo(f"{where.statement}: statement 1, epoch 1, for {_count(network, statement)}")
+    where, names = create_keys(network_file, age_s(valid, "--valid"), every=every)
+    found = places_of(network_file)
+    statement = found.read(None)
+    typer.echo(f"{network_file}: added [keys] with the authority {found.authority}")
+    typer.echo(f"{where.directory}: created the keys of {', '.join(names)}")
+    typer.echo(f"{where.statement}: statement 1, epoch 1, for {_count(found.network, statement)}")
     if not every:
         typer.echo("Now run `levelcast keys node --name NAME` on the machine of each node.")
 
@@ -124,12 +106,12 @@ def node(
     made = Identity.new(name)
     holder = holder_of(where.network, made.public)
     create_directory(where.directory)
-    _require_free(where, (name,))
+    require_free(where, (name,))
     has_authority = where.has_authority()
     if has_authority:  # before anything is written
         admit(where.load_authority(), where.read(None), holder, time.time_ns(), valid_s)
     made = new_identity(where.directory, name)
-    path = _write_public(where, made)
+    path = write_public(where, made)
     typer.echo(f"{where.directory}: created the keys of {name}")
     if has_authority:
         holder = replace(holder, keys=made.public)
@@ -216,9 +198,9 @@ def list_command(network_file: NetworkFile = NETWORK_FILE, as_json: AsJson = Fal
 
 @app.command()
 def check(network_file: NetworkFile = NETWORK_FILE, as_json: AsJson = False) -> None:
-    """Check statement, network file and the private keys on this machine. Exit code 1 if something must be done.
+    """Check statement, network file, private keys on this machine and running nodes. Exit code 1 if something is wrong.
 
-    Reads files only. Running nodes do not use the keys yet.
+    Lists running nodes that have not loaded the newest statement, and those that run without keys.
 
     Example:
 
@@ -229,14 +211,16 @@ def check(network_file: NetworkFile = NETWORK_FILE, as_json: AsJson = False) -> 
     now_ns = time.time_ns()
     statement = where.read(now_ns)
     statement.epoch_at(now_ns)
-    problems = find_problems(where, statement, now_ns)
+    answers = ask_all(where.network) if where.network.status is not None else []
+    running = [each for each in answers if each.ok and each.status.get("network") == f"{where.network.id:016x}"]
+    problems = [*find_problems(where, statement, now_ns), *problems_of_running(running, statement)]
     if as_json:
-        print_json({"statement": statement.number, "problems": problems})
+        print_json({"statement": statement.number, "running": len(running), "problems": problems})
     else:
         for problem in problems:
             typer.echo(problem)
         if not problems:
-            typer.echo(f"Statement {statement.number} and the keys on this machine are valid.")
+            typer.echo(f"Statement {statement.number} and the keys on this machine are valid.{_use(running)}")
     if problems:
         raise typer.Exit(1)
 
@@ -250,32 +234,13 @@ def _renew(where: KeyPlaces, change: Any) -> KeyStatement:
     return statement
 
 
-def _require_free(where: KeyPlaces, names: tuple[str, ...]) -> None:
-    """Refuse to begin where a private key exists, so that nothing is written halfway."""
-    for name in names:
-        for path in key_files(where.directory, name):
-            if path.exists():
-                raise KeysError(f"{path}: private key already exists; remove it first if it is no longer needed")
-
-
-def _write_public(where: KeyPlaces, identity: Identity) -> Path:
-    path = where.directory / f"{identity.name}.public.json"
-    with replacing(path) as unfinished:
-        unfinished.write_text(public_text(identity.public), encoding="utf-8")
-    return path
-
-
-def _add_table(where: KeyPlaces, files: KeyFiles) -> None:
-    """Append [keys] to the network file; the other lines stay as they are."""
-    text = where.file.read_text(encoding="utf-8")
-    lines = [f'authority = "{files.authority}"', f'statement = "{files.statement}"']
-    with replacing(where.file) as unfinished:
-        unfinished.write_text("\n".join((text.rstrip("\n"), "", "[keys]", *lines, "")), encoding="utf-8")
-
-
 def _count(network: Network, statement: KeyStatement) -> str:
     nodes = sum(each.name in network.node_names for each in statement.holders)
     return f"{nodes} of {len(network.node_names)} nodes"
+
+
+def _use(running: Sequence[Answer]) -> str:
+    return f" {len(running)} running nodes use it." if running else ""
 
 
 def _yes(found: bool) -> str:

@@ -10,6 +10,7 @@ from levelcast.cli.errors import replacing
 from levelcast.keys.authority import DEFAULT_VALID_S
 from levelcast.keys.files import passphrase
 from levelcast.keys.identity import Identity, PublicIdentity, key_files
+from levelcast.keys.loading import DIRECTORY
 from levelcast.keys.secret import KeysError
 from levelcast.keys.seen import accept
 from levelcast.keys.statement import (
@@ -28,7 +29,6 @@ from levelcast.network.roles import ROLES
 from levelcast.units import NS_PER_AGE_UNIT, parse_amount
 from levelcast.wire.messages import CONTROL_SOURCE
 
-DIRECTORY = "LEVELCAST_KEYS"
 _NO_KEYS = "the network file has no [keys] table; create keys with `levelcast keys init`"
 
 

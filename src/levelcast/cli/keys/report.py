@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from levelcast.keys.keyring import open_keyring
 from levelcast.keys.secret import KeysError
 from levelcast.keys.seen import newest_number
 from levelcast.keys.statement import NS_PER_S, OWN_NAMES, KeyStatement
+from levelcast.node.status_client import Answer
 
 _EXPIRES_SOON_S = 14 * 86_400
 
@@ -100,6 +101,17 @@ def _of_private_keys(where: KeyPlaces, statement: KeyStatement) -> Iterator[str]
                 yield f"{newer}; copy the newest one here"
         except KeysError as error:
             yield str(error)
+
+
+def problems_of_running(answers: Iterable[Answer], statement: KeyStatement) -> Iterator[str]:
+    """Yield the running nodes that do not use the statement."""
+    for each in answers:
+        keys = each.status.get("keys")
+        if keys is None:
+            yield f"{each.name}: runs without keys; restart it with this network file"
+        elif keys["statement"] != statement.number:
+            number = f"uses statement {keys['statement']}, not {statement.number}"
+            yield f"{each.name}: {number}; copy the newest statement to its machine"
 
 
 def _time(seconds: int) -> str:

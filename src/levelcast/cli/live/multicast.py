@@ -198,7 +198,7 @@ class MemberProcess:
             "sent_again": chain.counts.resent,
             "fetched": chain.counts.fetched,
         }
-        changed = {key: value for key, value in state.items() if self._known.get(key) != value}
+        changed = {key: value for key, value in state.items() if self._known.get(key, type(value)()) != value}
         if changed:
             self._tell({"event": "change", **changed})
         self._known = state

@@ -119,7 +119,24 @@ def _console() -> Console:
 
 def page(network: Network, answers: Sequence[Answer]) -> Group:
     """Return the table, the warnings and the last reformations."""
-    return Group(_table(network, answers), *_remarks(answers), *_reformations(answers))
+    return Group(_table(network, answers), _keys(answers), *_remarks(answers), *_reformations(answers))
+
+
+def _keys(answers: Sequence[Answer]) -> Text:
+    """Return which keys the nodes use; without keys, what anybody on the network can do."""
+    used = {
+        (keys["statement"], keys["epoch"]) if (keys := answer.status.get("keys")) is not None else None
+        for answer in answers
+        if answer.ok
+    }
+    if not used or used == {None}:
+        return Text(
+            "No keys: any host that reaches the core can send to it. `levelcast keys init` creates keys.", "dim"
+        )
+    if len(used) == 1:
+        ((statement, epoch),) = (each for each in used if each is not None)
+        return Text(f"Keys: statement {statement}, epoch {epoch}.", "dim")
+    return Text("The nodes do not use the same keys; `levelcast keys check` lists them.", "bold yellow")
 
 
 def _table(network: Network, answers: Sequence[Answer]) -> Table:

@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 
 from levelcast.cli.errors import duration_ns, on_interrupt
+from levelcast.cli.keys.create import create_keys
 from levelcast.cli.network_file.hold import missing_holds
 from levelcast.cli.options import NETWORK_FILE, Data, JsonAtEnd, NetworkFile, option
 from levelcast.cli.output import print_json, print_problems, print_unfinished, table
@@ -54,6 +55,9 @@ def up(
     ] = None,
     as_json: JsonAtEnd = False,
     seed: Annotated[int, option("Random seed for synthetic trades and injected loss.")] = 1,
+    keys: Annotated[
+        bool, option("Create keys for all nodes, if the network file has none, and add them to it.", "--keys")
+    ] = False,
 ) -> None:
     """Run all nodes of a network as processes on this machine over loopback, then compare the tapes.
 
@@ -66,6 +70,9 @@ def up(
     levelcast up --data elsewhere --for 20s --rate 500 --kill tokyo-1@5s
     """
     network = load_network(network_file)
+    if keys and network.keys is None:
+        create_keys(network_file)
+        network = load_network(network_file)
     run_ns = None if publish is None else duration_ns(publish)
     holds = missing_holds(network, quiet=as_json)
     network = network.with_holds(holds)

@@ -329,7 +329,7 @@ class Gateway:
         return min(times, default=None)
 
     def apply(self, payload: bytes, timestamp_ns: int, events: bytes, now: int) -> None:
-        """Handle a frame and the engine's events: send the reports that the sessions do not have."""
+        """Handle the definitions of a frame and the engine's events: send the reports that the sessions do not have."""
         self.listing.read(payload)
         for number, kind, body, cause in self.reports.apply(events, timestamp_ns):
             session = self.sessions.get(number)

@@ -46,6 +46,9 @@ class FloorMachine:
         first = self.gateway.reports.number + 1
         last = frame.first_sequence + frame.records - 1
         events = self.engine.frame(BookFrame(last, frame.timestamp_ns, frame.content))
-        self.gateway.apply(frame.content, frame.timestamp_ns, events.tobytes(), now)
-        public = self._recorder.take(frame.content, frame.timestamp_ns, events)
+        # The gateway's own packets have no definitions; most frames have no others.
+        own = self.gateway.config.number
+        content = frame.content if any(run.source != own for run in frame.runs) else b""
+        self.gateway.apply(content, frame.timestamp_ns, events.tobytes(), now)
+        public = self._recorder.take(content, frame.timestamp_ns, events)
         return AppliedFrame(frame, first, events, public)

@@ -36,6 +36,9 @@ _ACTIONS = {
 _ACTION_OF = np.zeros(256, "S1")
 for _kind, _action in _ACTIONS.items():
     _ACTION_OF[_kind] = _action
+_TRADED = np.isin(np.arange(256), [int(EventKind.TRADE), int(EventKind.FILL)])
+_OF_ORDERS = _ACTION_OF != b""
+_OF_ORDERS[int(EventKind.WAITING)] = True
 
 
 class PublicRecords(NamedTuple):
@@ -55,26 +58,26 @@ class PublicRecorder:
         """Stops that wait."""
 
     def take(self, payload: bytes, timestamp_ns: int, events: RecordArray) -> PublicRecords:
-        """Return the records of a frame with its commands and its events."""
+        """Return the records of a frame: `payload` has its definitions, if there are any."""
         definitions = _definitions(payload)
         public = self._feed.take(events)
         common = definitions + self._statuses(public, timestamp_ns)
         return PublicRecords(common + self._orders(public, timestamp_ns), common + self._trades(public, timestamp_ns))
 
     def _orders(self, events: RecordArray, timestamp_ns: int) -> bytes:
-        events = events[(_ACTION_OF[events["kind"]] != b"") | (events["kind"] == EventKind.WAITING)]
-        events = self._without_hidden(events)
+        events = self._without_hidden(events[_OF_ORDERS[events["kind"]]])
         if not len(events):
             return b""
-        traded = (events["kind"] == EventKind.TRADE) | (events["kind"] == EventKind.FILL)
-        rows = events.repeat(np.where(traded, 2, 1))
+        traded = _TRADED[events["kind"]]
+        counts = 1 + traded
+        rows = events.repeat(counts) if traded.any() else events
         made = _BLANK.repeat(len(rows))
         made["length"] = _ORDER.base_size // WORD_BYTES
         made["publisher_id"], made["ts_event"] = self.publisher, timestamp_ns
         for name in ("instrument_id", "order_id", "price", "size", "side"):
             made[name] = rows[name]
         made["action"] = _ACTION_OF[rows["kind"]]
-        ends = np.cumsum(np.where(traded, 2, 1)) - 1
+        ends = np.cumsum(counts) - 1
         made["action"][ends[traded]] = b"C"
         made["flags"][-1] |= F_LAST
         return made.tobytes()

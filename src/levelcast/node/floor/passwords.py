@@ -1,8 +1,8 @@
 """Check passwords outside the loop: one thread with a lower priority, and a limit for each address.
 
 A check takes tens of milliseconds of CPU time, so a burst of logons must not slow down the sessions that trade. A
-password that was right before is recognised by a keyed hash in memory. An address with too many waiting checks, or too
-many wrong passwords in a minute, is refused without a check.
+password that was right before is recognised by a keyed hash in memory. An address with too many waiting checks is
+refused without a check, and so is one with too many wrong passwords for a CompID in a minute.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class PasswordChecker:
         self.results: deque[Verdict] = deque()
         self._hashes, self._wake = hashes, wake
         self._waiting: Counter[str] = Counter()
-        self._wrong: dict[str, deque[int]] = {}
+        self._wrong: dict[tuple[str, str], deque[int]] = {}
+        """Times of wrong passwords, by address and CompID."""
         self._secret = secrets.token_bytes(32)
         self._right: dict[str, bytes] = {}
         self._queue: SimpleQueue[tuple[PasswordCheck, str, str] | None] = SimpleQueue()
@@ -50,11 +51,11 @@ class PasswordChecker:
     def submit(self, check: PasswordCheck, address: str, now: int) -> None:
         """Check a password; the result is in `results` now or later."""
         stored = self._hashes(check.comp_id)
-        wrong = self._wrong.setdefault(address, deque())
+        wrong = self._wrong.setdefault((address, check.comp_id), deque())
         while wrong and wrong[0] < now - WRONG_WINDOW_NS:
             wrong.popleft()
         if not wrong:
-            del self._wrong[address]
+            del self._wrong[address, check.comp_id]
         refusal = None
         if check.username not in (b"", check.comp_id.encode()):
             refusal = b"Username is not the SenderCompID"
@@ -63,7 +64,7 @@ class PasswordChecker:
         elif self._right.get(check.comp_id) == self._mark(check, stored):
             refusal = b""
         elif len(wrong) >= MAX_WRONG:
-            refusal = b"too many wrong passwords from this address, try again in a minute"
+            refusal = b"too many wrong passwords, try again in a minute"
         elif self._waiting[address] >= MAX_WAITING_PER_ADDRESS or self._waiting.total() >= MAX_WAITING:
             refusal = b"too many logons at once, try again later"
         if refusal is None and stored is not None:
@@ -76,7 +77,8 @@ class PasswordChecker:
     def note(self, verdict: Verdict, now: int) -> None:
         """Count a result that was taken."""
         if verdict.refusal == b"wrong password":
-            self._wrong.setdefault(verdict.address, deque(maxlen=MAX_WRONG)).append(now)
+            key = verdict.address, verdict.check.comp_id
+            self._wrong.setdefault(key, deque(maxlen=MAX_WRONG)).append(now)
 
     def remember(self, comp_id: str, password: bytes, stored: str) -> None:
         """Note that a password is right, so that it is not checked again."""

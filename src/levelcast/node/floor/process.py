@@ -87,6 +87,8 @@ class FloorProcess:
         _check_tls(options)
         self.options, self._say = options, say
         self.counts: Counter[str] = Counter()
+        self.drops: Counter[str] = Counter()
+        """Connections that ended, by reason."""
         self.started_ns = time.time_ns()
         self.stopping = False
         self._epoll = select.epoll()
@@ -411,6 +413,7 @@ class FloorProcess:
             self._drop(connection, "the peer closed the connection")
             return
         data, stamp_ns = found
+        self.counts["bytes_in"] += len(data)
         if connection.queued:
             self._dirty.add(connection.number)
         if data:
@@ -456,8 +459,8 @@ class FloorProcess:
         if not self._per_address[connection.peer[0]]:
             del self._per_address[connection.peer[0]]
         connection.close()
+        self.drops[reason] += 1
         if tell:
-            self.counts["lost"] += 1
             self.gateway.disconnected(connection.number, time.time_ns())
 
     def _take_passwords(self, now: int) -> None:

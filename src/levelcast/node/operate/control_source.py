@@ -21,6 +21,7 @@ from levelcast.protocol.journal_image import JournalImage
 from levelcast.ring.source import Source
 from levelcast.runtime.core_sockets import open_core
 from levelcast.runtime.driver import Driver
+from levelcast.runtime.key_reload import OPERATOR, load_keys, secure
 from levelcast.runtime.sockets import LOOPBACK
 from levelcast.storage.node_store import NodeStore
 from levelcast.wire.membership import encode_membership
@@ -96,9 +97,13 @@ def send_records(
     The error message names the records as `what` and their requirements as `needs`.
     """
     config, now = ring_config(network, stripe), time.time_ns()
-    source = Source(config, CONTROL_SOURCE, incarnation, JournalImage(), now)
+    keys = load_keys(network, OPERATOR, CONTROL_SOURCE, OPERATOR, now)
+    security = None if keys is None else secure(keys, config.domain, now)
+    sealer = security.sealer if security is not None else None
+    source = Source(config, CONTROL_SOURCE, incarnation, JournalImage(), now, sealer)
     sockets = open_core(network, stripe, CONTROL_SOURCE, interface, hears_data=False)
-    driver = Driver(CONTROL_SOURCE, config.domain, source, sockets, NodeStore(), work=_Sender(source, payloads))
+    work = _Sender(source, payloads)
+    driver = Driver(CONTROL_SOURCE, config.domain, source, sockets, NodeStore(), work=work, security=security)
     try:
         until = time.monotonic() + timeout_s
         driver.run(lambda: source.witnessed >= len(payloads) or source.superseded or time.monotonic() > until)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from levelcast.network import Network
 from levelcast.network.placement import Placement
@@ -21,6 +21,9 @@ from levelcast.runtime.driver import Counters, Service, Work
 from levelcast.storage.journal.file import JournalFile
 from levelcast.storage.node_store import JournalStore
 from levelcast.storage.receiver_store import ReceiverStore
+
+if TYPE_CHECKING:
+    from levelcast.keys.core_security import CoreSecurity
 
 Names = Mapping[int, str]
 """Names of nodes by their ids."""
@@ -38,6 +41,8 @@ class NodeSetup:
     now: int
     options: NodeOptions = field(default_factory=NodeOptions)
     report: Callable[[Event], None] = lambda _: None
+    security: CoreSecurity | None = None
+    """The node's keys at work; None in a network without keys."""
 
     @property
     def until_ns(self) -> int | None:

@@ -28,7 +28,8 @@ class FloorRole(Role):
 
     def __init__(self, setup: NodeSetup) -> None:
         self.store, image = setup.journal()
-        self.machine = Source(setup.config, setup.place.id, image.life, image, setup.now)
+        sealer = setup.security.sealer if setup.security is not None else None
+        self.machine = Source(setup.config, setup.place.id, image.life, image, setup.now, sealer)
         self._setup = setup
         self._trading: SyntheticFloor | None = None
 

@@ -29,7 +29,7 @@ class ReformationRole(Role):
     def __init__(self, setup: NodeSetup) -> None:
         self.store, image = setup.journal()
         server = ReformationAndGroupServer if setup.config.homes else ReformationServer
-        self.machine = server(setup.config, setup.place.id, image, setup.now)
+        self.machine = server(setup.config, setup.place.id, image, setup.now, setup.security)
 
     def status(self, counters: Counters, names: Names, now: int) -> Status:
         said = self.machine.status(now)

@@ -71,7 +71,10 @@ class ReleasingRole(Role):
             setup.directory, first_tip(setup.config), durable=tape.durable, records_per_segment=tape.segment_records
         )
         self._setup = setup
-        self.machine = self.MACHINE(setup.config, setup.place.id, self.store.image, self.store.tape.tip, setup.now)
+        tip = self.store.tape.tip
+        self.machine = self.MACHINE(setup.config, setup.place.id, self.store.image, tip, setup.now, setup.security)
+        if setup.security is not None:
+            setup.security.ring = self._members
         timing = setup.config.timing
         self.feedback = HoldFeedback(
             setup.place.id,
@@ -81,7 +84,11 @@ class ReleasingRole(Role):
             recovery_ns=timing.recovery_ns,
             resend_ns=timing.resend_ns,
             rules=hold_rules(setup.network, setup.place.stripe),
+            seals=setup.security,
         )
+
+    def _members(self) -> tuple[int, ...]:
+        return self.machine.ring_members
 
     def services(self) -> Iterator[Service]:
         """Open the edge if the network file assigns groups to the receiver, and retention if the tape has limits."""

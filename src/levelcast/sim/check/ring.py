@@ -24,7 +24,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from levelcast.protocol.effects import Effect, Persist, Release, Send
 from levelcast.protocol.events import Event, RefuseReason, Rejected, RejectReason, RingEntered, RingRefused
@@ -41,6 +41,7 @@ from levelcast.wire.messages import (
     Join,
     LineHolders,
     PaceChange,
+    Packet,
     Repair,
     Ring,
     Token,
@@ -83,7 +84,7 @@ class Checker:
         self._on_tape: dict[tuple[int, int], set[PacketId]] = {}
         self._last: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._tokens: dict[tuple[int, int], Token] = {}
-        self._sealed: dict[tuple[object, ...], bytes] = {}
+        self._sealed: dict[tuple[object, ...], set[bytes]] = {}
         self._claimed: dict[tuple[int, int], tuple[int, int]] = {}
         self._on_time: dict[int, tuple[int, int]] = {}
         self._instants: dict[tuple[int, int], set[int]] = {}
@@ -98,6 +99,10 @@ class Checker:
         """The last slot that each life of a receiver released, and when it was due."""
         self.releases = 0
         self.late_releases = 0
+        self.open_packets: Callable[[Data], list[Packet]] = open_packets
+        """Reads the clear text of packets."""
+        self.renews = False
+        """True if sources seal packets again, after the epoch of their keys has ended."""
         self.forged = False
         """True if a test sends tokens that contradict the order on purpose."""
 
@@ -142,11 +147,14 @@ class Checker:
                 raise InvariantBroken("author's bytes", f"{node.name} sends {_name_of(message)} as its own")
             return
         for single in singles(message) if isinstance(message, Data) else (message,):
-            if self._sealed.setdefault(_name_of(single), single.sealed) != single.sealed and sends:
+            known = self._sealed.setdefault(_name_of(single), {single.sealed})
+            if self.renews and isinstance(single, Data):
+                known.add(single.sealed)
+            if single.sealed not in known and sends:
                 raise InvariantBroken("author's bytes", f"{node.name} seals {_name_of(single)} twice")
 
     def _check_passed_on(self, node: SimNode, item: Token | Data | Ring | Group | LineHolders) -> None:
-        if not self.forged and self._sealed.get(_name_of(item)) != item.sealed:
+        if not self.forged and item.sealed not in self._sealed.get(_name_of(item), ()):
             raise InvariantBroken("author's bytes", f"{node.name} forwards {_name_of(item)}, not sealed by its author")
 
     def _check_event(self, node: SimNode, event: Event) -> None:
@@ -160,7 +168,7 @@ class Checker:
             raise InvariantBroken("witness kept", f"{node.name} received a RING that voids witnessed slot {event.slot}")
 
     def _note_submitted(self, data: Data) -> None:
-        for packet in open_packets(data):
+        for packet in self.open_packets(data):
             key = packet[:3]
             known = self.submitted.setdefault(key, packet.payload)
             self.submitted_at.setdefault(key, self._world.now)

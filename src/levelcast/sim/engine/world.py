@@ -13,7 +13,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from levelcast.protocol.clock import ClockGuard
 from levelcast.protocol.config import StripeConfig
@@ -26,6 +26,9 @@ from levelcast.sim.engine.network import Copy, VirtualNetwork
 from levelcast.wire.codec import decode_batch, encode
 from levelcast.wire.messages import Data, Message
 from levelcast.wire.packets import join, singles
+
+if TYPE_CHECKING:
+    from levelcast.keys.core_security import CoreSecurity
 
 START_NS = 1_700_000_000_000_000_000
 """Virtual time begins at a plausible wall-clock time, so that unit mistakes show."""
@@ -94,6 +97,8 @@ class SimNode:
         """Processing time of a slow node per batch; 0 for a node that keeps up."""
         self.paused_until_ns = 0
         self.malformed: Counter[str] = Counter()
+        self.security: CoreSecurity | None = None
+        """Its keys at work, in a scenario with keys (`levelcast.sim.engine.secured_world`)."""
         self.crashes = 0
         self._start = start
         self._guard: ClockGuard | None = None
@@ -275,6 +280,16 @@ class World:
 
     def send(self, sender: SimNode, to: int, message: Message) -> None:
         """Put a message on the network as bytes."""
+        receivers = self._receivers_of(sender, to, message)
+        self.trace(sender.id, "sends", (to, message))
+        if isinstance(message, Data) and message.first < message.last:
+            self._carry_train(sender, receivers, singles(message))
+            return
+        for copy, received in self._copies(sender, receivers, message):
+            self._deliver(copy, received)
+
+    def _receivers_of(self, sender: SimNode, to: int, message: Message) -> list[int]:
+        """Return the nodes to which a message goes."""
         if to == GROUP:
             kind = type(message)
             receivers = [node.id for node in self.nodes.values() if kind in node.listens and node is not sender]
@@ -284,12 +299,7 @@ class World:
             receivers = [to]
         if self.partial_multicast is not None and len(receivers) > 1:
             receivers = self.partial_multicast(sender, message, receivers)
-        self.trace(sender.id, "sends", (to, message))
-        if isinstance(message, Data) and message.first < message.last:
-            self._carry_train(sender, receivers, singles(message))
-            return
-        for copy, received in self._copies(sender, receivers, message):
-            self._deliver(copy, received)
+        return receivers
 
     def _carry_train(self, sender: SimNode, receivers: list[int], packets: list[Data]) -> None:
         """Send packets of one train: each may be lost, and the remaining ones arrive together."""

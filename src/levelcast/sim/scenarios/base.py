@@ -51,17 +51,18 @@ class SimulatedRing:
         return added
 
     def _start_receiver(self, node: SimNode) -> Machine:
-        return Member(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
+        return Member(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns, node.security)
 
     def _start_secondary(self, node: SimNode) -> Machine:
-        return Secondary(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
+        return Secondary(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns, node.security)
 
     def _start_server(self, node: SimNode) -> Machine:
-        return self.SERVER(self.config, node.id, node.disk.journal, node.local_ns)
+        return self.SERVER(self.config, node.id, node.disk.journal, node.local_ns, node.security)
 
     def _start_source(self, node: SimNode) -> Machine:
         """Start a source. After the loss of its disk it has a new incarnation, as a member has a new life."""
-        return Source(self.config, node.id, node.disk.journal.life, node.disk.journal, node.local_ns)
+        sealer = node.security.sealer if node.security is not None else None
+        return Source(self.config, node.id, node.disk.journal.life, node.disk.journal, node.local_ns, sealer)
 
 
 def link_network(network: Network, floors: Iterable[Floor], rng: Random) -> LinkNetwork:

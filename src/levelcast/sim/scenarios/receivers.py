@@ -112,7 +112,7 @@ class ReceiversHistory(RingHistory):
         striped = main is None and not self._new_plans and self.rng.random() < STRIPES_SHARE
         self.beside = self._second_stripe(self.rng.getrandbits(48)) if striped else None
 
-    def _second_stripe(self, seed: int) -> ReceiversHistory:
+    def _second_stripe(self, seed: int) -> ReceiversHistory | None:
         return SecondStripe(seed, main=self)
 
     def _make_config(self, rng: Random, nack: NackSets | None) -> StripeConfig:
