@@ -222,7 +222,7 @@ def test_command_fails_when_the_published_book_differs(tmp_path: Path) -> None:
         ("d.dbn.zst", b"(\xb5/\xfd$\x00cut", "dbn", "cannot be read"),
         (
             NAME.format("message") + ".gz",
-            gzip.compress(b"34200.1,1,1,100,1000000,1\n" * 99)[:-12],
+            gzip.compress(b"34200.1,1,1,100,1000000,1\n" * 99, mtime=0)[:-12],
             "lobster",
             "cannot be read",
         ),

@@ -64,7 +64,11 @@ async def trades(address: str, count: int = 3) -> None:
         (message(b"A", 1, LOGON.replace(b"98=0", b"98=1") % (b"BOB", PASSWORD.encode())), "EncryptMethod"),
         (b"8=FIX.4.4\x019=999999999\x0135=A\x01", ""),
     ],
-)
+    ids=[
+        "another protocol", "every octet", "an order", "another target", "a stranger", "another version",
+        "a wrong password", "encryption", "too long",
+    ],
+)  # fmt: skip
 def test_a_wrong_first_message_ends_the_connection(tmp_path: Path, octets: bytes, expected: str) -> None:
     add_accounts(tmp_path, "ann", "bob")
     floor = open_floor(tmp_path)
