@@ -199,7 +199,7 @@ class FairEntry:
         self.eras = eras
         for gateway in eras[-1].rules.gateways:
             if gateway not in self.gateways:
-                self.gateways[gateway] = GatewayClock(0, changed_ns=eras[-1].from_ns)
+                self.gateways[gateway] = GatewayClock(eras[-1].from_ns, changed_ns=eras[-1].from_ns)
         if len(eras) == 1:
             self.closed_ns = self.horizon_ns = eras[0].from_ns
 
@@ -288,7 +288,7 @@ class FairEntry:
         limit_ns = self.timestamp_ns - era.rules.close_ns
         for gateway in era.rules.gateways:
             clock = self.gateways[gateway]
-            current = not lets_pass(max(clock.passed_ns, era.from_ns), limit_ns)
+            current = not lets_pass(clock.passed_ns, limit_ns)
             if clock.waited_for and not current:
                 clock.failures += 1
                 clock.waited_for, clock.changed_ns = False, self.timestamp_ns
