@@ -19,6 +19,17 @@ def test_a_history_keeps_all_invariants(seed: int) -> None:
     assert run_seed("entry", seed).broken is None
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(1046, id="rules change while a gateway lets Θ pass"),
+        pytest.param(1184, id="a gateway that new rules remove lets Θ pass for its last buckets"),
+    ],
+)
+def test_a_history_that_once_failed_holds(seed: int) -> None:
+    assert run_seed("entry", seed).broken is None
+
+
 def test_the_histories_are_not_vacuous() -> None:
     outcomes = [run_seed("entry", seed) for seed in (9, 11, 12)]
     assert sum(outcome.orders for outcome in outcomes) > 1_000

@@ -281,26 +281,30 @@ class FairEntry:
 
     def _update_set(self) -> tuple[int, ...]:
         """Remove gateways that let Θ pass, and readmit those that are current again; return those that left."""
-        era = self._era_at(self.timestamp_ns)
-        if era is None:
-            return ()
         left: list[int] = []
-        limit_ns = self.timestamp_ns - era.rules.close_ns
-        for gateway in era.rules.gateways:
+        for gateway, close_ns in self._awaited().items():
             clock = self.gateways[gateway]
+            limit_ns = self.timestamp_ns - close_ns
             current = not lets_pass(clock.passed_ns, limit_ns)
             if clock.waited_for and not current:
                 clock.failures += 1
                 clock.waited_for, clock.changed_ns = False, self.timestamp_ns
                 left.append(gateway)
             elif not clock.waited_for and current and clock.passed_ns > limit_ns:
-                if self.timestamp_ns >= clock.changed_ns + pause_ns(clock.failures, era.rules.close_ns):
+                if self.timestamp_ns >= clock.changed_ns + pause_ns(clock.failures, close_ns):
                     clock.waited_for, clock.changed_ns = True, self.timestamp_ns
             elif clock.failures and clock.waited_for:
-                calm_ns = FORGIVEN * max(era.rules.close_ns, pause_ns(clock.failures, era.rules.close_ns))
+                calm_ns = FORGIVEN * max(close_ns, pause_ns(clock.failures, close_ns))
                 if self.timestamp_ns >= clock.changed_ns + calm_ns:
                     clock.failures = 0
         return tuple(left)
+
+    def _awaited(self) -> dict[int, int]:
+        """Return the gateways of the rules that apply, and of those before with open buckets, each with its Θ."""
+        now = self._era_at(self.timestamp_ns)
+        begun = [each for each in self.eras if each.from_ns <= self.timestamp_ns]
+        eras = [each for each in begun if each is now or self.horizon_ns < each.until_ns]
+        return {gateway: era.rules.close_ns for era in eras for gateway in era.rules.gateways}
 
     def _era_at(self, time_ns: int) -> EntryEra | None:
         return next((era for era in reversed(self.eras) if era.from_ns <= time_ns), None)
