@@ -133,11 +133,11 @@ def _add_default(result: Result, world: EntryModel, releases: int) -> None:
         chosen = replace(world, stamp_error_ms=error_ms)
         found = model_of.chances(chosen, {"": model_of.fair(quantum_ms)}, (0.0, *limits), releases, SEED + 1)
         worst = found["", 0.0].worst
-        result.figures.append(Figure(f"worst pair, q = {quantum_ms:g} ms", worst, "", "limit", LIMIT))
+        result.figures.append(Figure(f"worst pair, q = {quantum_ms:g} ms", worst, "of 1", "limit", LIMIT))
         for faster, least in limits.items():
             chance = found["", faster].least
             result.figures.append(
-                Figure(f"faster by {faster:g} ms wins, q = {quantum_ms:g} ms", chance, "", "at least", least)
+                Figure(f"faster by {faster:g} ms wins, q = {quantum_ms:g} ms", chance, "of 1", "at least", least)
             )
         rows.append((f"{quantum_ms:g} ms", f"{error_ms * 1000:g} µs", f"{worst:.4f}", f"{releases:,}"))
     result.tables.append(Table("Levelcast", ("quantum", "stamp error", "worst pair", "releases"), rows))
@@ -147,7 +147,7 @@ def _add_unequal_loss(result: Result, world: EntryModel, releases: int) -> None:
     loss = np.where(np.arange(world.cities) % 2 == 0, 0.001, 0.1)
     found = model_of.chances(replace(world, loss=loss), {"": model_of.fair(5.0)}, (0.0,), releases, SEED + 2)
     worst = found["", 0.0].worst
-    result.figures.append(Figure("worst pair, loss 0.1 % and 10 %", worst, "", "limit", LIMIT))
+    result.figures.append(Figure("worst pair, loss 0.1 % and 10 %", worst, "of 1", "limit", LIMIT))
 
 
 def _add_few_gateways(result: Result, world: EntryModel, releases: int) -> None:
@@ -202,16 +202,16 @@ def _add_attacks(result: Result, world: EntryModel, draws: int) -> None:
     for copies in (2, 10, 100):
         mine, without = model_of.copies_chance(copies, max(100, draws // copies), SEED + 6)
         rows.append((f"{copies} copies, one connection", f"{mine:.3f}", f"{without:.3f}"))
-        result.figures.append(Figure(f"{copies} copies down one connection", mine, "", "limit", LIMIT))
+        result.figures.append(Figure(f"{copies} copies down one connection", mine, "of 1", "limit", LIMIT))
         several = model_of.connections_chance(copies, 5.0, draws, SEED + 7)
         exact = model_of.connections_chance(copies, 0.0, draws, SEED + 7)
         rows.append((f"{copies} copies, as many connections", f"{several:.3f}", f"{exact:.3f}"))
-        result.figures.append(Figure(f"{copies} copies down as many connections", several, "", "limit", LIMIT))
+        result.figures.append(Figure(f"{copies} copies down as many connections", several, "of 1", "limit", LIMIT))
     others, alone = range(world.cities - 1), world.cities - 1  # the gateway with the longest way to the stamp
     mine = model_of.cities_chance(world, model_of.fair(5.0), others, alone, draws, SEED + 8)
     exact = model_of.cities_chance(world, model_of.fair(0.0), others, alone, draws, SEED + 8)
     rows.append((f"one account in {len(others)} cities", f"{mine:.3f}", f"{exact:.3f}"))
-    result.figures.append(Figure(f"one account in {len(others)} cities", mine, "", "limit", LIMIT))
+    result.figures.append(Figure(f"one account in {len(others)} cities", mine, "of 1", "limit", LIMIT))
     columns = ("attack", "Levelcast, q = 5 ms", "without the clause")
     result.tables.append(Table("chance against one order of another account", columns, rows))
     away = ~np.eye(world.cities, dtype=bool)

@@ -117,4 +117,4 @@ def test_a_fault_is_shown_and_written_down(tmp_path: Path) -> None:
     shown = runner.invoke(app, ["pipeline", "status", "--lake", str(tmp_path / "lake"), "--json"])
     rows = {each["table"]: each["rows"] for each in json.loads(shown.output)}
     assert rows["audit_findings"] == len([f for each in document["audits"] for f in each["findings"]])
-    assert rows["audits"] == 3
+    assert rows["audits"] == 4

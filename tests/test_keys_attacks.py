@@ -5,6 +5,7 @@ Each attack has no effect, and has one as soon as its defence is removed: so eac
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -53,7 +54,8 @@ from tests.ring_parts import make_ring
 from tests.test_runtime_overlay_sockets import free_port
 
 DOMAIN = domain_of(NETWORK, 0)
-ADDRESS = "239.192.74.79"
+ADDRESS = f"239.192.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
+"""A group of this process: tests of one network run in parallel processes."""
 VICTIM, MEMBER, FLOOR, OTHER_FLOOR = "london-1", "tokyo-1", "XTKS", "XLON"
 KINDS = {
     "receiver": "receiver",

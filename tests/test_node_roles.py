@@ -42,6 +42,7 @@ LINE = {
         "datagrams_out",
     ),
     *("unknown_peer", "unknown_address", "send_refused", "malformed", "namesakes", "reports", "lost_on_purpose"),
+    "detours",
 }
 PAGE = LINE | {
     *("version", "pid", "now_ns", "uptime_s", "cpu_s", "rss_bytes", "clock", "journal_bytes"),

@@ -20,7 +20,7 @@ from levelcast.native.layout import DATA_BODY
 from levelcast.overlay import clock_check, duplicates, fanout
 from levelcast.overlay.wide import clauses as wide
 from levelcast.overlay.wide.process import GroupProcess
-from levelcast.protocol import clock, copy_budget, history, pace, parities
+from levelcast.protocol import clock, copy_budget, history, pace, parities, seals
 from levelcast.protocol.config import StripeConfig
 from levelcast.ring import (
     acknowledge,
@@ -255,7 +255,7 @@ def _clause(name: str, history: str, rule: str, without: str, *patches: Patch) -
 _open_rebuilt = parities.Parities._open
 
 
-def _open_unsealed(datagram: bytes, domain: int) -> Data:
+def _open_unsealed(self: seals.CrcSeals, datagram: bytes) -> Data:
     """Return the packet that a datagram names, without a look at its seal."""
     incarnation, number, _ = DATA_BODY.unpack_from(datagram, HEADER_SIZE)
     return Data(sender_of(datagram) or 0, incarnation, number, number, datagram)
@@ -409,7 +409,7 @@ MUTATIONS: dict[str, Mutation] = {
         _clause("guests-unanswered", "O1", "O1", "an operator outside of the file's nodes gets no tokens",
                 (fanout.Fanout, "_to_guests", lambda *_: [])),
         _clause("rebuilt-unsealed", "R1", "W11", "a packet that a parity gives is held without its author's seal",
-                (parities, "_opened", _open_unsealed)),
+                (seals.CrcSeals, "open_packet", _open_unsealed)),
         _clause("rebuilt-other-packet", "R2", "W11", "a parity gives any packet, of any incarnation",
                 (parities, "is_missing_packet", _always)),
         _clause("rebuilt-records-unchecked", "R3", "W11", "the records of a rebuilt packet are not checked",
