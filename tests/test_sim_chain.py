@@ -32,7 +32,6 @@ BREAKS = {
     "acknowledged-not-journaled": (0, "lemma 1"),
     "fewer-votes": (22, "validity"),
     "epochs-unordered": (23, "order of epochs"),
-    "signature-unchecked": (24, "honest"),
 }
 """Per clause, the seed from 0 on that reveals its removal, and the guarantee that it violates."""
 
@@ -47,6 +46,7 @@ NAMED = {
     "votes-unchecked": "tests/test_byzantine_epochs.py",
     "prior-unproved": "E3 in tests/test_byzantine_epochs.py",
     "citations-unlimited": "G1 in tests/test_byzantine_memory.py",
+    "signature-unchecked": "tests/test_byzantine_member.py",
     "content-unsigned": "tests/test_byzantine_member.py",
     "statement-unchecked": "tests/test_byzantine_member.py",
 }
