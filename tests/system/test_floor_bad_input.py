@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,30 +52,31 @@ async def trades(address: str, count: int = 3) -> None:
 
 
 @pytest.mark.parametrize(
-    ("octets", "expected"),
+    ("made", "expected"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", ""),
-        (bytes(range(256)) * 40, ""),
-        (message(b"D", 1, b"11=A\x01"), ""),
-        (logon(target=b"OTHER"), ""),
-        (logon(b"NOBODY"), ""),
-        (logon().replace(b"FIX.4.4", b"FIX.4.2"), ""),
-        (logon(password="wrong"), "|58=wrong password|"),
-        (message(b"A", 1, LOGON.replace(b"98=0", b"98=1") % (b"BOB", PASSWORD.encode())), "EncryptMethod"),
-        (b"8=FIX.4.4\x019=999999999\x0135=A\x01", ""),
+        (lambda: b"GET / HTTP/1.1\r\n\r\n", ""),
+        (lambda: bytes(range(256)) * 40, ""),
+        (lambda: message(b"D", 1, b"11=A\x01"), ""),
+        (lambda: logon(target=b"OTHER"), ""),
+        (lambda: logon(b"NOBODY"), ""),
+        (lambda: logon().replace(b"FIX.4.4", b"FIX.4.2"), ""),
+        (lambda: logon(password="wrong"), "|58=wrong password|"),
+        (lambda: message(b"A", 1, LOGON.replace(b"98=0", b"98=1") % (b"BOB", PASSWORD.encode())), "EncryptMethod"),
+        (lambda: b"8=FIX.4.4\x019=999999999\x0135=A\x01", ""),
     ],
     ids=[
         "another protocol", "every octet", "an order", "another target", "a stranger", "another version",
         "a wrong password", "encryption", "too long",
     ],
 )  # fmt: skip
-def test_a_wrong_first_message_ends_the_connection(tmp_path: Path, octets: bytes, expected: str) -> None:
+def test_a_wrong_first_message_ends_the_connection(tmp_path: Path, made: Callable[[], bytes], expected: str) -> None:
+    """Messages state when they are sent, so each is made when it is."""
     add_accounts(tmp_path, "ann", "bob")
     floor = open_floor(tmp_path)
     prepare(floor, "ann")
     with running(floor) as address:
         with peer(address) as client:
-            client.sendall(octets)
+            client.sendall(made())
             found = answer(client)
             assert expected in found
             assert bool(found) == bool(expected)
