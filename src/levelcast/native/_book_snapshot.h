@@ -147,9 +147,11 @@ static int load_balances(Engine *e, Source *from)
         if (GET(from, b) < 0 || b.asset >= e->assets.n || balance_get(e, b.account, e->assets.at[b.asset].key) != NONE)
             return -1;
         u32 at = balance_of(e, b.account, (u32)b.asset);
-        wide free_, reserved;
+        wide free_, reserved, sum;
         memcpy(&free_, b.free, 16);
         memcpy(&reserved, b.reserved, 16);
+        if (__builtin_add_overflow(free_, reserved, &sum) || __builtin_add_overflow(e->assets.at[b.asset].held, sum, &sum))
+            return -1; /* a forged snapshot */
         e->balances.at[at].short_limit = b.short_limit;
         e->balances.at[at].allowed = b.allowed != 0;
         move(e, at, free_, reserved);
