@@ -170,7 +170,7 @@ def _cpu(result: Result, sizes: tuple[int, ...], sign_us: float, verify_us: floa
 
 
 class ProcessRun(NamedTuple):
-    """What one member measured."""
+    """Measurements of one member."""
 
     messages: int
     """Delivered in the measured time."""

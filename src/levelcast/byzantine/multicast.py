@@ -43,7 +43,7 @@ class Prepared(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """What the first message of a sender in an epoch names (rule E-4 in `epochs.py`)."""
+    """Prior message that the first message of a sender in an epoch names (rule E-4 in `epochs.py`)."""
 
     prior: PriorPlace = PriorPlace()
     proofs: tuple[bytes, ...] = ()

@@ -11,7 +11,7 @@ from levelcast.wire.chain_messages import ChainMessage
 
 
 class EpochRest:
-    """What a member notes once the next epoch has begun."""
+    """Notes of a member about an epoch after which the next one has begun."""
 
     def __init__(self, chain: ChainMulticast) -> None:
         self._chain = chain

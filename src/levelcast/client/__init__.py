@@ -1,4 +1,4 @@
-"""Client library for programs: `Publisher`, `Subscriber`, `Group`, `Trader`, replay of recorded trades.
+"""Client library for programs: `Publisher`, `Subscriber`, `Group`, `ReliableMulticast`, `Trader`, recorded trades.
 
 Imports nothing of a node. Imported by the package itself, by `node` and by `cli`.
 """

@@ -7,6 +7,7 @@
 | holders                       | `identity`, `authority`, `keyring`                  |
 | core packets                  | `packets`                                           |
 | control messages              | `roles`, `replay`, `control`, `beat_macs`           |
+| all of them in one process    | `core_security`, `loading`                          |
 
 `packets`, `roles`, `replay`, `control` and `beat_macs` are sans I/O: time and datagrams in, verdicts out.
 `tests/test_architecture.py` lists the packages that this one may import.

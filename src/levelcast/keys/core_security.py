@@ -70,7 +70,7 @@ class Opened(NamedTuple):
 
 
 class HeldEpoch(NamedTuple):
-    """What a receiver has stated."""
+    """Newest epoch that a receiver states to hold, and when it stated it."""
 
     epoch: int
     sent_ns: int

@@ -43,7 +43,7 @@ class Keyring:
     epochs: dict[int, EpochKeys]
     _sources: dict[tuple[int, int], Secret] = field(default_factory=dict)
     _agreed: dict[bytes, Secret] = field(default_factory=dict)
-    """What this node and another one agree on, by the other's public key: X25519 is slow."""
+    """Secrets shared with other nodes, by their public keys: X25519 is slow."""
     _active: frozenset[int] = field(init=False)
     _past: frozenset[int] = field(init=False)
 

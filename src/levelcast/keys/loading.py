@@ -24,7 +24,7 @@ DIRECTORY = "LEVELCAST_KEYS"
 
 @dataclass(frozen=True, slots=True)
 class KeyLocation:
-    """Where the keys of a network are on this machine."""
+    """Places of the keys of a network on this machine."""
 
     authority: str
     statement: Path

@@ -66,7 +66,7 @@ class MemberCounts(NamedTuple):
 
 @dataclass(slots=True)
 class MemberReport:
-    """What one process sent, delivered and knew, by number of the message, in ns of the wall clock."""
+    """Messages that one process sent, delivered and knew to be received, by number, in ns of the wall clock."""
 
     name: str
     process: int

@@ -19,7 +19,7 @@ Authored = TypeVar("Authored", bound=Token | Ring | Group | LineHolders)
 
 
 class NodeSeals(Protocol):
-    """What a node seals and opens in one stripe."""
+    """Seals of a node in one stripe."""
 
     def author(self, message: Authored, now: int) -> Authored:
         """Return an own message with its datagram: called once, before any other use."""

@@ -81,7 +81,7 @@ class EntryFrame(NamedTuple):
 
 
 class EntryBatch(NamedTuple):
-    """What one frame adds to the sequence of commands."""
+    """Additions of one frame to the sequence of commands."""
 
     orders: RecordArray
     """Orders of the buckets that the frame closed, in fair order."""

@@ -21,7 +21,7 @@ OPERATOR = 60_000
 
 
 class AppliedFrame(NamedTuple):
-    """What a frame amounts to."""
+    """Effect of a frame: events of the engine, and their public part."""
 
     frame: Frame
     first_event: int

@@ -51,7 +51,7 @@ class BufferMeter:
 
 
 class GroupFigures(NamedTuple):
-    """What the messages of a group needed; times are from the sending, in ms."""
+    """Needs of the messages of a group; times are from the sending, in ms."""
 
     messages: int
     delivered_mean_ms: float

@@ -106,7 +106,7 @@ class Intruders:
 
 
 class Secured(RingHistory):
-    """What both scenarios add to the history of a seed."""
+    """Additions of both scenarios to the history of a seed."""
 
     WORLD: ClassVar[type[World]] = SecuredWorld
     NODE: ClassVar[type[SimNode]] = SecuredNode
