@@ -46,7 +46,7 @@ PLOTS = {
     "secured": [],
     "export": [],
     "fix": [],
-    "entry": [],
+    "floor": [],
     "fair-entry": ["entry.svg"],
     "engine": [],
     "throughput": [],
